@@ -1,0 +1,30 @@
+# compression: gzip, snappy, lz4 and zstd without the GIL.
+# Owns        the table of codec engines: libz, liblz4, libzstd opened at run time, snappy written here. ADR 0003.
+# Called by   record/batch (validation), log/cleaner later, and Python through the door below.
+# Threads     any, each with its own Scratch. The table is filled once, at import, and only read afterwards.
+# Fails by    a negative DecompressError. Output never exceeds `cap_bytes`, whatever a header claims.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+cdef enum Codec:
+    CODEC_NONE = 0
+    CODEC_GZIP = 1
+    CODEC_SNAPPY = 2
+    CODEC_LZ4 = 3
+    CODEC_ZSTD = 4
+
+cdef enum DecompressError:
+    UNDECODABLE = -1        # garbage, truncated, trailing bytes
+    OVER_CAP = -2           # would exceed cap_bytes
+    NO_ENGINE = -3          # the library is not on this machine: the request goes to the Python worker (cramjam)
+    NO_MEMORY = -4
+
+cdef struct Scratch:
+    uint8_t *data
+    int64_t capacity
+
+cdef bint codec_available(int codec) noexcept nogil
+cdef int64_t decompress(int codec, const uint8_t *data, int64_t length, Scratch *out, int64_t cap_bytes) noexcept nogil  # bytes in out.data, or DecompressError
+cdef int64_t compress(int codec, int level, const uint8_t *data, int64_t length, Scratch *out) noexcept nogil
+cdef bint scratch_reserve(Scratch *s, int64_t capacity) noexcept nogil
+cdef void scratch_trim(Scratch *s) noexcept nogil      # gives back what grew past SCRATCH_KEEP_BYTES
+cdef void scratch_free(Scratch *s) noexcept nogil

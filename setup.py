@@ -1,0 +1,79 @@
+"""Builds the _core extensions. Everything else about the package is in pyproject.toml."""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+# Every compiled module, in import order: c <- wire <- record <- log <- partitions <- api <- net.
+# A module's C companions, if any, stand behind it.
+MODULES: dict[str, tuple[str, ...]] = {
+    "errors": (),
+    "clock": (),
+    "wire.chain": (),
+    "wire.codec": (),
+    "record.crc32c": ("c/crc32c.c",),
+    "record.compression": (),
+    "record.snappy": (),
+    "record.batch": (),
+    "record.records": (),
+    "log.offset_index": (),
+    "log.time_index": (),
+    "log.segment": (),
+    "log.leader_epochs": (),
+    "log.producer_state": (),
+    "log.partition_log": (),
+    "log.recovery": (),
+    "partitions": (),
+    "fetch_session": (),
+    "purgatory": (),
+    "api.dispatch": (),
+    "api.produce": (),
+    "api.fetch": (),
+    "net.poller": (),
+    "net.listener": (),
+    "net.connection": (),
+    "net.egress": (),
+    "net.mailbox": (),
+    "net.loop": (),
+    "core": (),
+}
+
+CORE = Path("kbroker/_core")
+COMPILE = ["-O2", "-std=gnu11", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function", "-Wno-unreachable-code"]
+if os.environ.get("KBROKER_SANITIZE"):
+    COMPILE += ["-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
+
+
+def extension(module: str, companions: tuple[str, ...]) -> Extension:
+    source = CORE / (module.replace(".", "/") + ".pyx")
+    return Extension(
+        f"kbroker._core.{module}",
+        [str(source), *(str(CORE / name) for name in companions)],
+        include_dirs=["."],
+        extra_compile_args=COMPILE,
+        extra_link_args=["-fsanitize=address,undefined"] if os.environ.get("KBROKER_SANITIZE") else [],
+        libraries=["dl", "pthread"],
+    )
+
+
+def present(module: str) -> bool:
+    return (CORE / (module.replace(".", "/") + ".pyx")).exists()
+
+
+setup(
+    ext_modules=cythonize(
+        [extension(module, companions) for module, companions in MODULES.items() if present(module)],
+        nthreads=os.cpu_count() or 1,
+        annotate=bool(os.environ.get("KBROKER_ANNOTATE")),
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": False,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": False,
+            "embedsignature": True,
+        },
+    ),
+)
