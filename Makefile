@@ -1,18 +1,88 @@
-# One word each. `make run` and `make test` do all their own set-up.
+# One word each. `make run` and `make test` do all their own set-up; `make help` lists the words.
 VENV   ?= .venv
 PYTHON ?= python3
 PY      = $(VENV)/bin/python
+JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
+PORT   ?= 9092
+TIMES  := build/layer-seconds.txt
 
-.PHONY: build test unit lint clean
+.DEFAULT_GOAL := help
+.PHONY: help build run test lint unit compat spark campaigns fuzz crash million crowd race micro generate annotate clean
+
+# A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
+define layer
+	@mkdir -p build; echo "── $(1)"; start=$$(date +%s); $(2) || { echo "layer failed: $(1)"; exit 1; }; \
+	printf '%-34s %5d s\n' "$(1)" $$(( $$(date +%s) - start )) >> $(TIMES)
+endef
+
+help:            ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 14
 
 $(VENV)/.ready: pyproject.toml
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --upgrade pip setuptools "Cython>=3.1"
-	$(PY) -m pip install --quiet "click>=8.1" "cramjam>=2.9" "rich>=13.7" "structlog>=24.1" pytest
+	$(PY) -m pip install --quiet --upgrade pip "setuptools>=77" "Cython>=3.1"
+	$(PY) -m pip install --quiet --no-build-isolation --editable '.[test]'
 	touch $@
 
-build: $(VENV)/.ready
-	$(PY) setup.py --quiet build_ext --inplace --parallel 2
+build: $(VENV)/.ready  ## the compiled core, in place
+	@$(PY) setup.py --quiet build_ext --inplace --parallel $(JOBS)
 
-test: build
-	$(PY) -m pytest kbroker/tests
+run: build       ## a broker on localhost:9092 (PORT=… for another)
+	exec $(VENV)/bin/kbroker start --listeners PLAINTEXT://127.0.0.1:$(PORT)
+
+test:            ## everything: build, lint, unit, compat, Spark, short campaigns
+	@rm -f $(TIMES)
+	$(call layer,build,$(MAKE) --no-print-directory build)
+	$(call layer,lint (ruff and mypy),$(MAKE) --no-print-directory lint)
+	$(call layer,unit and property,$(MAKE) --no-print-directory unit)
+	$(call layer,compat (real clients and Apache),$(MAKE) --no-print-directory compat)
+	$(call layer,spark,$(MAKE) --no-print-directory spark)
+	$(call layer,campaigns (fuzz and crash),$(MAKE) --no-print-directory campaigns)
+	@echo "── seconds per layer"; cat $(TIMES)
+
+lint: build      ## ruff and mypy, strict
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+unit: build      ## unit, golden, property and tidy tests
+	$(PY) -m pytest kbroker/tests -n $(JOBS)
+
+compat: build    ## real clients; every scenario also on Apache Kafka
+	$(PY) -m pytest compat_tests
+
+spark: build     ## PySpark through format("kafka")
+	$(PY) -m pytest spark_integration
+
+campaigns: build ## short runs of the slow campaigns
+	$(PY) -m bench.campaigns.fuzz --frames 20000 --seed 1
+	$(PY) -m bench.campaigns.crash --rounds 5
+
+fuzz: build      ## FRAMES=… mutated and hostile frames through a real socket
+	$(PY) -m bench.campaigns.fuzz --frames $(or $(FRAMES),100000) $(if $(SEED),--seed $(SEED))
+
+crash: build     ## ROUNDS=… kill -9 under acks=all load, reopened and compared
+	$(PY) -m bench.campaigns.crash --rounds $(or $(ROUNDS),50)
+
+million: build   ## a million records through every client and codec
+	$(PY) -m compat_tests.million
+
+crowd: build     ## 100 producers and 100 consumers for a minute
+	$(PY) -m compat_tests.crowd
+
+race: build      ## kbroker against Apache Kafka on the same machine, interleaved
+	$(PY) -m bench.race
+
+micro: build     ## pytest-benchmark on single rooms
+	$(PY) -m pytest bench/micro --benchmark-only
+
+generate: $(VENV)/.ready  ## messages, records and errors from the schemas
+	$(PY) -m kbroker.protocol.generate
+
+annotate:        ## Cython's annotated HTML, to read hot functions for Python calls
+	KBROKER_ANNOTATE=1 $(PY) setup.py --quiet build_ext --inplace --force
+
+clean:           ## everything that was built here
+	rm -rf build dist *.egg-info .venv
+	find kbroker -name '*.so' -delete
+	find kbroker/_core -name '*.c' ! -path 'kbroker/_core/c/*' -delete
