@@ -1,0 +1,264 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# wireload: a load generator that speaks frames and nothing else, so that the broker is what saturates.
+# Each connection cycles through its own prepared frames and keeps `depth` of them unanswered. Replies are counted by
+# their size prefix; a reply's bytes past the first few are dropped inside the kernel (MSG_TRUNC), never copied here.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
+import socket
+from dataclasses import dataclass
+
+cdef extern from "<sys/epoll.h>" nogil:
+    cdef union epoll_data_t:
+        uint32_t u32
+    cdef struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_create1(int flags)
+    int epoll_ctl(int epfd, int op, int fd, epoll_event *event)
+    int epoll_wait(int epfd, epoll_event *events, int maxevents, int timeout)
+    int EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN, EPOLLOUT, EPOLL_CLOEXEC
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t c_send "send"(int fd, const void *data, size_t length, int flags)
+    ssize_t c_recv "recv"(int fd, void *data, size_t length, int flags)
+    int MSG_TRUNC, MSG_NOSIGNAL, MSG_DONTWAIT
+
+cdef extern from "<unistd.h>" nogil:
+    int c_close "close"(int fd)
+
+cdef extern from "<errno.h>" nogil:
+    int errno
+    int EAGAIN, EINTR
+
+cdef enum:
+    HEAD_BYTES = 256          # the part of a reply that is looked at
+    DEPTH_MAX = 256
+
+cdef struct Load:
+    int fd
+    uint8_t **frames
+    int32_t *lengths
+    int32_t frame_count
+    int32_t next_frame        # the one being sent
+    int32_t sent              # bytes of it already sent
+    int32_t unanswered
+    bint wants_write
+    uint8_t head[256]         # size prefix and the first bytes of the reply
+    int32_t head_filled
+    int64_t reply_size        # -1: not known yet
+    int64_t reply_seen
+    int64_t sent_at_us[256]   # ring of send times, by request number
+    int64_t sent_number
+    int64_t answered_number
+
+
+cdef int64_t now_us() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return <int64_t> t.tv_sec * 1000000 + t.tv_nsec // 1000
+
+
+cdef struct Tally:
+    int64_t replies
+    int64_t reply_bytes
+    int64_t sent_bytes
+    int64_t refused           # replies whose int16 at check_offset was not 0
+    int64_t short_replies     # replies smaller than reply_min_bytes
+    int32_t failure           # errno of a broken connection, -1: closed by the broker
+    int64_t *latencies_us
+    int64_t latency_count
+    int64_t latency_capacity
+
+
+cdef bint push(Load *l, Tally *t, int32_t depth, bint stopping) noexcept nogil:
+    # Sends until the depth is reached or the socket is full.
+    cdef ssize_t n
+    cdef int32_t left
+    while (not stopping and l.unanswered < depth) or l.sent > 0:
+        left = l.lengths[l.next_frame] - l.sent
+        n = c_send(l.fd, l.frames[l.next_frame] + l.sent, left, MSG_NOSIGNAL | MSG_DONTWAIT)
+        if n < 0:
+            if errno == EAGAIN:
+                l.wants_write = True
+                return True
+            if errno == EINTR:
+                continue
+            t.failure = errno
+            return False
+        t.sent_bytes += n
+        if l.sent == 0:
+            l.sent_at_us[l.sent_number % DEPTH_MAX] = now_us()
+            l.sent_number += 1
+            l.unanswered += 1
+        l.sent += <int32_t> n
+        if l.sent == l.lengths[l.next_frame]:
+            l.sent = 0
+            l.next_frame = (l.next_frame + 1) % l.frame_count
+    l.wants_write = False
+    return True
+
+
+cdef void finish_reply(Load *l, Tally *t, int32_t check_offset, int64_t reply_min_bytes) noexcept nogil:
+    t.replies += 1
+    if check_offset >= 0 and (l.head_filled < check_offset + 2 or l.head[check_offset] or l.head[check_offset + 1]):
+        t.refused += 1
+    if l.reply_size < reply_min_bytes:
+        t.short_replies += 1
+    if t.latency_count < t.latency_capacity:
+        t.latencies_us[t.latency_count] = now_us() - l.sent_at_us[l.answered_number % DEPTH_MAX]
+        t.latency_count += 1
+    l.answered_number += 1
+    l.unanswered -= 1
+    l.head_filled = 0
+    l.reply_size = -1
+    l.reply_seen = 0
+
+
+cdef bint pull(Load *l, Tally *t, int32_t check_offset, int64_t reply_min_bytes) noexcept nogil:
+    # Receives until the socket is empty.
+    cdef ssize_t n
+    cdef int64_t want
+    while l.unanswered > 0:
+        if l.reply_size < 0:
+            want = 4 - l.head_filled
+        elif l.head_filled < HEAD_BYTES and l.reply_seen < l.reply_size:
+            want = min(<int64_t> HEAD_BYTES - l.head_filled, l.reply_size - l.reply_seen)
+        else:
+            want = 0
+        if want > 0:
+            n = c_recv(l.fd, l.head + l.head_filled, want, MSG_DONTWAIT)
+        else:
+            n = c_recv(l.fd, NULL, l.reply_size - l.reply_seen, MSG_DONTWAIT | MSG_TRUNC)
+        if n == 0:
+            t.failure = -1
+            return False
+        if n < 0:
+            if errno == EAGAIN:
+                return True
+            if errno == EINTR:
+                continue
+            t.failure = errno
+            return False
+        t.reply_bytes += n
+        if want > 0:
+            l.head_filled += <int32_t> n
+            if l.reply_size < 0:
+                if l.head_filled == 4:
+                    l.reply_size = 4 + ((<uint32_t> l.head[0] << 24) | (l.head[1] << 16) | (l.head[2] << 8) | l.head[3])
+                    l.reply_seen = 4
+                continue
+        l.reply_seen += n
+        if l.reply_seen == l.reply_size:
+            finish_reply(l, t, check_offset, reply_min_bytes)
+    return True
+
+
+cdef void drive(Load *loads, int32_t count, int epfd, int32_t depth, int64_t until_us, int64_t request_limit,
+                int32_t check_offset, int64_t reply_min_bytes, Tally *t) noexcept nogil:
+    cdef epoll_event events[64]
+    cdef epoll_event change
+    cdef int32_t i
+    cdef int n
+    cdef int64_t open_requests
+    cdef bint stopping = False
+    cdef bint wanted
+    cdef Load *l
+    for i in range(count):
+        if not push(&loads[i], t, depth, False):
+            return
+    while True:
+        if not stopping and (now_us() >= until_us or (request_limit > 0 and t.replies >= request_limit)):
+            stopping = True
+        if stopping:
+            open_requests = 0
+            for i in range(count):
+                open_requests += loads[i].unanswered
+            if open_requests == 0:
+                return
+        n = epoll_wait(epfd, events, 64, 100)
+        for i in range(n):
+            l = &loads[events[i].data.u32]
+            wanted = l.wants_write
+            if not pull(l, t, check_offset, reply_min_bytes) or not push(l, t, depth, stopping):
+                return
+            if wanted != l.wants_write:
+                change.events = EPOLLIN | (EPOLLOUT if l.wants_write else 0)
+                change.data.u32 = events[i].data.u32
+                epoll_ctl(epfd, EPOLL_CTL_MOD, l.fd, &change)
+
+
+@dataclass
+class Outcome:
+    """What one run of the load generator saw."""
+
+    replies: int
+    reply_bytes: int
+    sent_bytes: int
+    seconds: float
+    latencies_us: list[int]
+
+
+def run(host: str, port: int, frames: list[list[bytes]], *, depth: int = 1, seconds: float = 2.0, requests: int = 0,
+        check_offset: int = -1, reply_min_bytes: int = 0, latency_samples: int = 0) -> Outcome:
+    """Drives one connection per list of frames for `seconds`, or until `requests` replies. Raises on any refusal."""
+    if not 1 <= depth <= DEPTH_MAX:
+        raise ValueError(f"depth must be 1 to {DEPTH_MAX}, not {depth}")
+    cdef int32_t count = len(frames)
+    cdef Load *loads = <Load *> calloc(count, sizeof(Load))
+    cdef Tally tally
+    cdef epoll_event event
+    cdef int32_t i, j
+    cdef bytes frame
+    sockets = [socket.create_connection((host, port)) for _ in range(count)]
+    cdef int epfd = epoll_create1(EPOLL_CLOEXEC)
+    cdef int64_t started, until, limit = requests
+    cdef int32_t c_depth = depth, c_check = check_offset
+    cdef int64_t c_min = reply_min_bytes
+    tally.replies = tally.reply_bytes = tally.sent_bytes = tally.refused = tally.short_replies = 0
+    tally.failure = 0
+    tally.latency_count = 0
+    tally.latency_capacity = latency_samples
+    tally.latencies_us = <int64_t *> malloc(max(latency_samples, 1) * sizeof(int64_t))
+    try:
+        for i in range(count):
+            sockets[i].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sockets[i].setblocking(False)
+            loads[i].fd = sockets[i].fileno()
+            loads[i].reply_size = -1
+            loads[i].frame_count = len(frames[i])
+            loads[i].frames = <uint8_t **> calloc(loads[i].frame_count, sizeof(uint8_t *))
+            loads[i].lengths = <int32_t *> calloc(loads[i].frame_count, sizeof(int32_t))
+            for j in range(loads[i].frame_count):
+                frame = frames[i][j]
+                loads[i].frames[j] = <uint8_t *> malloc(len(frame))
+                memcpy(loads[i].frames[j], <const uint8_t *> frame, len(frame))
+                loads[i].lengths[j] = len(frame)
+            event.events = EPOLLIN
+            event.data.u32 = i
+            epoll_ctl(epfd, EPOLL_CTL_ADD, loads[i].fd, &event)
+        started = now_us()
+        until = started + <int64_t> (seconds * 1e6)
+        with nogil:
+            drive(loads, count, epfd, c_depth, until, limit, c_check, c_min, &tally)
+        elapsed = (now_us() - started) / 1e6
+        if tally.failure:
+            raise ConnectionError("closed by the broker" if tally.failure == -1 else f"errno {tally.failure}")
+        if tally.refused:
+            raise RuntimeError(f"{tally.refused} of {tally.replies} replies carried an error")
+        if tally.short_replies:
+            raise RuntimeError(f"{tally.short_replies} of {tally.replies} replies under {reply_min_bytes} bytes")
+        return Outcome(tally.replies, tally.reply_bytes, tally.sent_bytes, elapsed,
+                       [tally.latencies_us[i] for i in range(tally.latency_count)])
+    finally:
+        c_close(epfd)
+        for i in range(count):
+            for j in range(loads[i].frame_count):
+                free(loads[i].frames[j])
+            free(loads[i].frames)
+            free(loads[i].lengths)
+            sockets[i].close()
+        free(loads)
+        free(tally.latencies_us)
