@@ -1,0 +1,24 @@
+# purgatory: the parked requests of one network thread: long polls of Fetch, acks=all of Produce.
+# Owns        every Parked until it is answered or its connection is gone; the heap of deadlines; the list of those woken.
+# Called by   api/produce and api/fetch (park), net/loop (the purgatory_* doors without a Parked).
+# Threads     the owning network thread, except wake_parked: any thread, under a partition's lock.
+#             Lock order: a partition's lock, then wake_lock. The owner never holds wake_lock when it takes a partition's lock.
+# Fails by    False or NULL when memory ran out. Never raises, never takes the GIL.
+# Invariants  a connection has at most one parked request; a Parked's waiters are linked in their partitions as long as it lives.
+from libc.stdint cimport int32_t, int64_t
+from kbroker._core.api.request cimport Peer, Worker
+from kbroker._core.partitions cimport Partition, Waiter, pthread_mutex_t
+from kbroker._core.wire.chain cimport Chain
+
+# ---- doors for net ----
+cdef bint purgatory_create(Worker *w) noexcept nogil                 # sets w.purgatory; False: no memory
+cdef void purgatory_destroy(Worker *w) noexcept nogil                # drops everything still parked, unanswered
+# `wake(context)` is called by the thread that woke a request of this loop while the woken list was empty. Set it before the
+# first dispatch. It must only poke the loop (an eventfd): it runs under a partition's lock.
+cdef void purgatory_on_wake(Worker *w, void (*wake)(void *context) noexcept nogil, void *context) noexcept nogil
+cdef int64_t purgatory_next_deadline(Worker *w) noexcept nogil       # mono_ms; -1: nothing is parked
+# Answers one woken or expired request: True with its connection and sealed reply, False when there is none to answer now.
+# w.table is not used. Call it until it says False, at the end of each turn and after each wake.
+cdef bint purgatory_collect(Worker *w, Peer *peer_out, Chain *reply) noexcept nogil
+cdef void purgatory_forget(Worker *w, const Peer *peer) noexcept nogil   # the connection is gone
+cdef int32_t purgatory_count(Worker *w) noexcept nogil
