@@ -7,7 +7,7 @@ PORT   ?= 9092
 TIMES  := build/layer-seconds.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint unit compat spark campaigns fuzz crash million crowd race micro generate annotate clean
+.PHONY: help build run test lint unit compat spark campaigns fuzz crash million crowd wireload race micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -70,7 +70,10 @@ million: build   ## a million records through every client and codec
 crowd: build     ## 100 producers and 100 consumers for a minute
 	$(PY) -m compat_tests.crowd
 
-race: build      ## kbroker against Apache Kafka on the same machine, interleaved
+wireload: build
+	@$(VENV)/bin/cythonize --quiet --inplace bench/wireload.pyx
+
+race: wireload   ## kbroker against Apache Kafka on the same machine, interleaved
 	$(PY) -m bench.race
 
 micro: build     ## pytest-benchmark on single rooms

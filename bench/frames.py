@@ -1,0 +1,80 @@
+"""Request frames for the load generator, size prefix included, made by kbroker's own codec."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+from kbroker._core.record import records
+from kbroker.protocol import codec, messages
+
+PRODUCE_VERSION = 9
+FETCH_VERSION = 12
+
+
+def frame(api_key: int, version: int, body: object, *, flexible: bool, correlation_id: int = 7) -> bytes:
+    header = struct.pack(">hhih", api_key, version, correlation_id, 4) + b"race" + (b"\0" if flexible else b"")
+    payload = header + codec.encode(body, version)
+    return struct.pack(">i", len(payload)) + payload
+
+
+def batch(size_bytes: int, record_bytes: int = 1024) -> bytes:
+    """An uncompressed batch of about `size_bytes`, in records of `record_bytes` that no codec could shrink."""
+    count = max(1, size_bytes // record_bytes)
+    now = 1_700_000_000_000
+    return records.build_batch([(None, os.urandom(record_bytes), now) for _ in range(count)])
+
+
+def produce(topic: str, partition: int, batch_bytes: bytes, acks: int = -1) -> bytes:
+    body = messages.ProduceRequest(
+        acks=acks,
+        timeout_ms=30_000,
+        topic_data=[
+            messages.ProduceRequest.TopicProduceData(
+                name=topic,
+                partition_data=[messages.ProduceRequest.PartitionProduceData(index=partition, records=batch_bytes)],
+            )
+        ],
+    )
+    return frame(0, PRODUCE_VERSION, body, flexible=True)
+
+
+def produce_error_offset(topic: str) -> int:
+    """Where the first partition's error code stands in a v9 Produce reply: after size, header, counts, name and index."""
+    return 4 + 4 + 1 + 1 + 1 + len(topic) + 1 + 4
+
+
+def fetch(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+    body = messages.FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            messages.FetchRequest.FetchTopic(
+                topic=topic,
+                partitions=[
+                    messages.FetchRequest.FetchPartition(
+                        partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes
+                    )
+                ],
+            )
+        ],
+    )
+    return frame(1, FETCH_VERSION, body, flexible=True)
+
+
+FETCH_ERROR_OFFSET = 4 + 4 + 1 + 4  # size, header, throttle time
+
+
+def api_versions() -> bytes:
+    body = messages.ApiVersionsRequest(client_software_name="race", client_software_version="1")
+    return frame(18, 3, body, flexible=True)
+
+
+def metadata(topic: str) -> bytes:
+    body = messages.MetadataRequest(
+        topics=[messages.MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+    )
+    return frame(3, 12, body, flexible=True)
