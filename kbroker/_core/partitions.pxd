@@ -1,12 +1,13 @@
 # partitions: the live partitions of this node, and the table by which a request finds them.
-# Owns        Partition (leadership, log, parked fetches), Topic and Table (immutable once published), View (the current table).
-# Called by   api/produce, api/fetch; the control side builds a Table and publishes it whole through the doors below.
+# Owns        Partition (leadership, log, parked requests' waiters), Topic and Table (immutable once published), View (the current table).
+# Called by   api/produce, api/fetch, purgatory; the control side builds a Table and publishes it whole through the doors below.
 # Threads     a network thread takes the view's table once a turn and drops it at the end of the turn.
 #             Partition's fields: under its lock. Table and Topic: read only.
-# Invariants  a Partition outlives every Table, parked fetch and reply that names it (reference counts).
+#             Lock order: a partition's lock, then its log's; wake-ups run under the partition's lock and take only a purgatory's.
+# Invariants  a Partition outlives every Table, parked request and reply that names it (reference counts).
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from posix.types cimport pid_t
 from kbroker._core.log.partition_log cimport AppendResult, Log, ReadPlan
+from kbroker._core.record.batch cimport Origin
 from kbroker._core.record.compression cimport Scratch
 
 cdef extern from "<pthread.h>" nogil:
@@ -18,25 +19,38 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_unlock(pthread_mutex_t *m) noexcept
 
 # One parked request's interest in one partition: a node of the partition's list, owned by the parked request.
-# `woken` is called under the partition's lock by whichever thread appended; it must only queue the request on its owner's
-# loop (never reply, never take another partition's lock).
+# `woken` is called under the partition's lock by whichever thread moved the high watermark or the leadership; `bytes` is what
+# became readable (WOKEN_BY_STATE: something else changed, look again). It must only queue the request on its owner's loop
+# (never reply, never take another partition's lock).
 cdef struct Waiter:
     Waiter *next
     Waiter *previous
     void *parked                                     # purgatory's request
-    void (*woken)(Waiter *w) noexcept nogil
+    void (*woken)(Waiter *w, int64_t bytes) noexcept nogil
+
+cdef enum:
+    WOKEN_BY_STATE = 0x7fffffff
+
+# What the leader knows of an in-sync follower.
+cdef struct Follower:
+    int32_t replica_id
+    int64_t log_end_offset         # -1: not heard of in this leader epoch
 
 cdef struct Partition:
     int32_t references
     pthread_mutex_t lock
     Log *log                       # NULL: this node holds no replica, or its directory is offline (storage_error)
     bint storage_error
+    bint deleted                   # the topic is gone; only parked requests and handles still see this
     int32_t index
     int32_t leader_id              # -1: none
     int32_t leader_epoch
     bint is_leader
     int32_t isr_count              # in-sync replicas, this node included
-    int32_t min_insync_replicas
+    int32_t min_insync_replicas    # the effective one: never above the replication factor
+    Follower *followers            # of the in-sync replicas, this node not included
+    int32_t follower_count
+    int64_t state_version          # counts changes of leadership, log and in-sync replicas
     Waiter *waiters
     uint64_t bytes_in, bytes_out, messages_in
 
@@ -49,12 +63,23 @@ cdef struct Topic:
     int32_t partition_count
     Partition **partitions
 
+# Where a client of this view reaches a broker: for CurrentLeader and NodeEndpoints (KIP-951).
+cdef struct Endpoint:
+    int32_t node_id
+    int32_t port
+    uint8_t *host
+    int32_t host_length
+    uint8_t *rack
+    int32_t rack_length            # -1: null
+
 cdef struct Table:
     int32_t references
     int32_t topic_count
     uint32_t mask
     Topic **by_name                # open addressing, mask + 1 slots
     Topic **by_id
+    Endpoint *endpoints
+    int32_t endpoint_count
 
 cdef struct View:                  # what one listener's clients see: its own table (a virtual cluster has its own view)
     pthread_mutex_t lock
@@ -62,10 +87,12 @@ cdef struct View:                  # what one listener's clients see: its own ta
     int64_t version
 
 cdef Table *view_acquire(View *v) noexcept nogil
+cdef void table_retain(Table *t) noexcept nogil
 cdef void table_release(Table *t) noexcept nogil
 cdef Topic *find_topic_by_name(const Table *t, const uint8_t *name, int32_t length) noexcept nogil
 cdef Topic *find_topic_by_id(const Table *t, const uint8_t *id) noexcept nogil
 cdef Partition *topic_partition(const Topic *t, int32_t index) noexcept nogil   # NULL: out of range
+cdef const Endpoint *find_endpoint(const Table *t, int32_t node_id) noexcept nogil   # NULL: not alive
 
 cdef void partition_retain(Partition *p) noexcept nogil
 cdef void partition_release(Partition *p) noexcept nogil
@@ -73,5 +100,39 @@ cdef void partition_release(Partition *p) noexcept nogil
 cdef void partition_produce(Partition *p, uint8_t *records, int32_t length, int16_t acks,
                             const uint8_t *inflated, int64_t inflated_length,
                             Scratch *scratch, int64_t now_ms, AppendResult *out) noexcept nogil
-cdef void partition_add_waiter(Partition *p, Waiter *w) noexcept nogil
+
+# How far an acks=all append has come. Err: NONE reached, REQUEST_TIMED_OUT not yet, others as Kafka answers them.
+cdef int16_t partition_check_acks(Partition *p, int32_t leader_epoch, int64_t required_offset) noexcept nogil
+
+cdef struct ReadAsk:
+    int64_t offset
+    int32_t current_leader_epoch   # -1: not checked
+    int32_t last_fetched_epoch     # -1: not checked for divergence
+    int64_t max_bytes
+    bint at_least_one
+    bint read_committed            # bounded by the last stable offset instead of the high watermark
+    bint leader_only               # a replica that is not the leader may not answer
+
+cdef struct ReadFound:
+    ReadPlan plan                  # the segment reference is the caller's
+    int32_t diverging_epoch        # with diverging_end_offset; -1, -1: the logs agree
+    int64_t diverging_end_offset
+    int32_t leader_id              # whom the error should point at
+    int32_t leader_epoch
+    int64_t seen_state             # for partition_add_waiter
+    int64_t seen_high_watermark
+
+cdef void partition_read(Partition *p, const ReadAsk *ask, ReadFound *out) noexcept nogil
+# Links the waiter. False: the high watermark or the state has moved since it was seen, so that no wake-up may come: look again.
+cdef bint partition_add_waiter(Partition *p, Waiter *w, int64_t seen_state, int64_t seen_high_watermark) noexcept nogil
 cdef void partition_remove_waiter(Partition *p, Waiter *w) noexcept nogil
+cdef void partition_leader(Partition *p, int32_t *leader_id, int32_t *leader_epoch) noexcept nogil
+cdef int64_t partition_high_watermark(Partition *p, int64_t *state_version) noexcept nogil
+
+cdef class PartitionHandle:
+    cdef Partition *p
+    cdef object _log
+    cdef object _append(self, bytes records, int16_t acks, bytes inflated, Origin origin)
+
+cdef class ViewHandle:
+    cdef View v
