@@ -2,7 +2,7 @@
 cdef enum:
     FRAME_HEADER_MIN_BYTES = 8             # api key, version, correlation id
     RECEIVE_CHUNK_BYTES = 262144           # the loop's shared receive buffer: one recv
-    CONNECTION_BUFFER_FIRST_BYTES = 16384  # a partial frame moves here and grows with what has arrived
+    CONNECTION_BUFFER_FIRST_BYTES = 4096   # a partial frame moves here and grows with what has arrived
     REPLY_BYTES_IN_FLIGHT_MAX = 4194304    # unsent reply bytes per connection before it stops being read
     REPLIES_IN_FLIGHT_MAX = 128            # and unsent replies
     MAILBOX_SLOTS = 8192                   # posted requests not yet taken by the control loop
@@ -18,3 +18,22 @@ cdef enum:
     PRODUCER_BATCHES_KEPT = 5
     RECORD_ERRORS_MAX = 100                # offending indexes reported per batch
     TAGS_MAX = 1024                        # tagged fields per structure
+    FRAMES_PER_TURN = 128                  # of one connection, before the others have their turn
+    LARGE_FRAME_BYTES = 65536              # from here on a frame is received into its own buffer, to its end and no further
+    LARGE_BUFFER_FIRST_BYTES = 1048576     # what a connection that sends large frames may start with
+    RECEIVE_BYTES_PER_TURN = 1048576       # of one connection
+    RECEIVE_POOL_KEEP_BYTES = 8388608      # idle receive buffers kept per loop
+    CHAIN_ARENA_FIRST_BYTES = 512
+    CHAIN_ARENA_KEEP_BYTES = 65536         # a pooled chain keeps at most this
+    CHAIN_PIECES_FIRST = 8
+    CHAIN_PIECES_KEEP = 256
+    CHAIN_POOL = 256                       # chains kept per loop
+    COPY_SLICE_BYTES = 65536               # pread + send, where sendfile cannot be used
+    EVENT_SLOTS = 1024                     # what the control side has not yet logged
+    EVENT_TEXT_BYTES = 120
+    LOOPS_MAX = 64
+    LISTENERS_MAX = 64
+    VIEWS_MAX = 64
+    SLEEP_MS = 500                         # a clock set ahead is noticed within this
+    SLEEP_HELD_MS = 10                     # and a held one within this
+    ACCEPT_RETRY_MS = 100                  # when descriptors have run out
