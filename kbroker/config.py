@@ -1,0 +1,440 @@
+"""A broker's settings: Kafka's names, types, defaults and validators, each once. The table itself is `config.ks`.
+
+A value is looked up as Kafka looks it up: set on the topic, set on this broker at run time, set for all brokers at run
+time, given at start, default. What is known but not acted on yet is listed in `Config.unsupported`, so that no setting
+is accepted and ignored in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+
+from kbroker.config_table import ConfigError, Value, table, to_text, unknown_setting
+from kbroker.listeners import Listener, advertised_of, parse_listeners, parse_protocol_map
+
+__all__ = [
+    "NOT_CHANGED",
+    "Config",
+    "ConfigEntry",
+    "ConfigError",
+    "ConfigSynonym",
+    "ConfigType",
+    "Dynamic",
+    "Source",
+    "Unsupported",
+    "Value",
+    "read_properties",
+    "table",
+]
+
+# A unit conversion chain: the first that is set wins, and each of them names the others among its synonyms.
+_SYNONYM_FAMILIES = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+_FAMILY_OF = {name: family for family in _SYNONYM_FAMILIES for name in family}
+
+
+class Source(IntEnum):
+    """ConfigSource on the wire (DescribeConfigs)."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT = 3
+    STATIC = 4
+    DEFAULT = 5
+
+
+class ConfigType(IntEnum):
+    """ConfigType on the wire (DescribeConfigs v3+)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    name: str
+    value: str | None
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting as DescribeConfigs tells it. `synonyms` are in order of precedence, the winner first."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    source: int
+    is_sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...]
+    type: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A setting that was given, is valid, and changes nothing yet."""
+
+    name: str
+    value: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """Broker settings changed at run time, as the cluster image holds them (ConfigRecord, resource type BROKER)."""
+
+    broker: Mapping[str, str] = field(default_factory=dict)
+    default: Mapping[str, str] = field(default_factory=dict)
+
+
+NOT_CHANGED = Dynamic()
+
+
+class Config:
+    """Made once, at start. Dynamic and topic overrides are handed in: they live in the cluster image."""
+
+    def __init__(self, given: Mapping[str, str] | None = None) -> None:
+        self.given: dict[str, str] = dict(given or {})
+        self._values: dict[str, Value] = {}
+        broker = table().broker
+        for name, text in self.given.items():
+            setting = broker.get(name)
+            if setting is None:
+                raise ConfigError(unknown_setting(name, broker))
+            self._values[name] = setting.parse(text)
+        self._align_node_id()
+        self.listeners: list[Listener] = []
+        self.controller_listeners: list[Listener] = []
+        self.advertised_listeners: list[Listener] = []
+        self._read_listeners()
+        self._check_roles()
+
+    @classmethod
+    def load(
+        cls, *, file: str | Path | None = None, pairs: Iterable[str] = (), settings: Mapping[str, object] | None = None
+    ) -> Config:
+        """From a server.properties file, `key=value` pairs and keywords (`num_partitions=3`); the last one wins."""
+        given: dict[str, str] = {}
+        if file is not None:
+            given.update(read_properties(Path(file)))
+        for pair in pairs:
+            name, equals, value = pair.partition("=")
+            if not equals:
+                raise ConfigError(f"{pair!r} is not a setting: write it as key=value.")
+            given[name.strip()] = value.strip()
+        for key, setting_value in (settings or {}).items():
+            given[key.replace("_", ".")] = _text_of(setting_value)
+        return cls(given)
+
+    def __getitem__(self, name: str) -> Value:
+        if name in self._values:
+            return self._values[name]
+        return table().broker[name].default_value()
+
+    def integer(self, name: str) -> int:
+        value = self[name]
+        assert isinstance(value, int), (name, value)
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self[name]
+        assert isinstance(value, bool), (name, value)
+        return value
+
+    def text(self, name: str) -> str | None:
+        value = self[name]
+        assert value is None or isinstance(value, str), (name, value)
+        return value
+
+    def items(self, name: str) -> list[str]:
+        value = self[name]
+        assert isinstance(value, list), (name, value)
+        return value
+
+    @property
+    def node_id(self) -> int:
+        return self.integer("node.id")
+
+    @property
+    def log_dirs(self) -> list[Path]:
+        """Where partitions live; the metadata log is in the first unless metadata.log.dir says otherwise."""
+        named = self.items("log.dirs") if self["log.dirs"] else self.items("log.dir")
+        paths = [Path(name).expanduser() for name in named]
+        if not all(named) or not named or len(set(paths)) != len(paths):
+            raise ConfigError(f"log.dirs must name different directories, but it is {','.join(named)!r}.")
+        return paths
+
+    @property
+    def metadata_log_dir(self) -> Path:
+        named = self.text("metadata.log.dir")
+        return Path(named).expanduser() if named else self.log_dirs[0]
+
+    @property
+    def voters(self) -> list[int]:
+        """Ids of the quorum's static voters; a node that is told nothing is its own quorum."""
+        ids = []
+        for item in self.items("controller.quorum.voters"):
+            voter_id, at, address = item.partition("@")
+            if not at or not voter_id.isdigit() or ":" not in address:
+                raise ConfigError(f"controller.quorum.voters holds {item!r}: write it as id@host:port.")
+            ids.append(int(voter_id))
+        return ids or [self.node_id]
+
+    @property
+    def unsupported(self) -> list[Unsupported]:
+        """Settings given with another value than their default on which nothing acts yet."""
+        broker = table().broker
+        found = [
+            Unsupported(name, self._shown(name), f"{name} is known but has no effect yet.")
+            for name, text in self.given.items()
+            if not broker[name].honoured and self._values[name] != broker[name].default_value()
+        ]
+        found += [
+            Unsupported(
+                "listeners",
+                str(listener),
+                f"The controller listener {listener} is not opened: the quorum is this node.",
+            )
+            for listener in self.controller_listeners
+        ]
+        return found
+
+    def unsupported_topic_settings(self, overrides: Mapping[str, str]) -> list[Unsupported]:
+        topic = table().topic
+        return [
+            Unsupported(name, text, f"The topic setting {name} is stored but has no effect yet.")
+            for name, text in overrides.items()
+            if name in topic and not topic[name].honoured and topic[name].parse(text) != topic[name].default_value()
+        ]
+
+    def check_topic_overrides(self, overrides: Mapping[str, str | None]) -> str | None:
+        """Why a topic cannot have these settings (INVALID_CONFIG's message, in Kafka's words), or None."""
+        topic = table().topic
+        parsed: dict[str, Value] = {}
+        for name, text in overrides.items():
+            if name not in topic:
+                return f"Unknown topic config name: {name}"
+            if text is None:
+                return f"Null value not supported for topic configs: {name}"
+            try:
+                parsed[name] = topic[name].parse(text)
+            except ConfigError as problem:
+                if topic[name].valid == "replicas":
+                    return (
+                        f"Invalid value [{text}] for configuration {name}: {name} must be the literal '*' or a list of "
+                        "replicas in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+                    )
+                return str(problem)
+        shortest = parsed.get("min.compaction.lag.ms", self._inherited("min.compaction.lag.ms", NOT_CHANGED))
+        longest = parsed.get("max.compaction.lag.ms", self._inherited("max.compaction.lag.ms", NOT_CHANGED))
+        assert isinstance(shortest, int), shortest
+        assert isinstance(longest, int), longest
+        if shortest > longest:
+            return (
+                f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
+            )
+        if parsed.get("remote.storage.enable") is True:
+            return (
+                "Tiered Storage functionality is disabled in the broker. "
+                "Topic cannot be configured with remote log storage."
+            )
+        return None
+
+    def topic_value(self, name: str, overrides: Mapping[str, str], dynamic: Dynamic = NOT_CHANGED) -> Value:
+        """What holds for a topic with these overrides."""
+        setting = table().topic[name]
+        return setting.parse(overrides[name]) if name in overrides else self._inherited(name, dynamic)
+
+    def topic_config(self, overrides: Mapping[str, str], dynamic: Dynamic = NOT_CHANGED) -> dict[str, Value]:
+        """Every topic setting, typed: what a PartitionLog is opened and reconfigured with."""
+        values = {name: self.topic_value(name, overrides, dynamic) for name in table().topic}
+        if values["internal.segment.bytes"] is not None:
+            values["segment.bytes"] = values["internal.segment.bytes"]
+        values["producer.id.expiration.ms"] = self.broker_value("producer.id.expiration.ms", dynamic)
+        return values
+
+    def broker_value(self, name: str, dynamic: Dynamic = NOT_CHANGED) -> Value:
+        for changed in (dynamic.broker, dynamic.default):
+            if name in changed:
+                return table().broker[name].parse(changed[name])
+        return self[name]
+
+    def describe_topic(self, overrides: Mapping[str, str], dynamic: Dynamic = NOT_CHANGED) -> list[ConfigEntry]:
+        entries = []
+        for setting in table().topic.values():
+            if setting.internal and setting.name not in overrides:
+                continue
+            value = self.topic_value(setting.name, overrides, dynamic)
+            text = None if value is None else to_text(value)
+            synonyms: tuple[ConfigSynonym, ...] = ()
+            if setting.synonyms:
+                synonyms = self._synonyms(setting.synonyms[0][0], dynamic)
+            if setting.name in overrides:
+                synonyms = (ConfigSynonym(setting.name, text, Source.TOPIC), *synonyms)
+            source = synonyms[0].source if synonyms else Source.DEFAULT
+            entries.append(
+                ConfigEntry(setting.name, text, False, source, False, synonyms, ConfigType[setting.type.upper()])
+            )
+        return entries
+
+    def describe_broker(self, dynamic: Dynamic = NOT_CHANGED) -> list[ConfigEntry]:
+        entries = []
+        for setting in table().broker.values():
+            if setting.internal:
+                continue
+            synonyms = self._synonyms(setting.name, dynamic)
+            value = self.broker_value(setting.name, dynamic)
+            text = None if value is None or setting.sensitive else to_text(value)
+            source = synonyms[0].source if synonyms else Source.DEFAULT
+            entries.append(
+                ConfigEntry(
+                    setting.name,
+                    text,
+                    setting.read_only,
+                    source,
+                    setting.sensitive,
+                    synonyms,
+                    ConfigType[setting.type.upper()],
+                )
+            )
+        return entries
+
+    def describe_cluster_default(self, dynamic: Dynamic = NOT_CHANGED) -> list[ConfigEntry]:
+        """The broker resource with the empty name: only what was set for all brokers at run time."""
+        entries = []
+        for name, text in dynamic.default.items():
+            setting = table().broker[name]
+            shown = None if setting.sensitive else to_text(setting.parse(text))
+            synonyms = (ConfigSynonym(name, shown, Source.DYNAMIC_DEFAULT),)
+            kind = ConfigType[setting.type.upper()]
+            entries.append(
+                ConfigEntry(name, shown, setting.read_only, Source.DYNAMIC_DEFAULT, setting.sensitive, synonyms, kind)
+            )
+        return entries
+
+    def _synonyms(self, name: str, dynamic: Dynamic) -> tuple[ConfigSynonym, ...]:
+        family = _FAMILY_OF.get(name, (name,))
+        broker = table().broker
+        found = []
+        for values, source in (
+            (dynamic.broker, Source.DYNAMIC_BROKER),
+            (dynamic.default, Source.DYNAMIC_DEFAULT),
+            (self._static_texts(), Source.STATIC),
+            ({each: broker[each].default for each in family}, Source.DEFAULT),
+        ):
+            found += [
+                ConfigSynonym(each, None if broker[each].sensitive else text, source)
+                for each in family
+                if (text := values.get(each)) is not None
+            ]
+        while found and found[0].name != name:  # a converted unit that stands before the name itself is not shown
+            found.pop(0)
+        return tuple(found)
+
+    def _static_texts(self) -> dict[str, str]:
+        texts = dict(self.given)
+        texts.setdefault("broker.id", str(self.node_id))
+        return texts
+
+    def _inherited(self, topic_setting: str, dynamic: Dynamic) -> Value:
+        setting = table().topic[topic_setting]
+        for name, factor in setting.synonyms:
+            value = self.broker_value(name, dynamic)
+            if value is not None:
+                return value * factor if factor != 1 and isinstance(value, int) else value
+        return setting.default_value()
+
+    def _shown(self, name: str) -> str:
+        return "(hidden)" if table().broker[name].sensitive else self.given[name]
+
+    def _align_node_id(self) -> None:
+        """broker.id is node.id's older name: given alone it is the node's id, given both they agree."""
+        broker_id = self._values.get("broker.id", -1)
+        if broker_id != -1 and "node.id" not in self._values:
+            self._values["node.id"] = broker_id
+        elif broker_id not in (-1, self.node_id):
+            raise ConfigError(f"node.id is {self.node_id} but broker.id is {broker_id}: they must be the same.")
+        self._values["broker.id"] = self.node_id
+
+    def _read_listeners(self) -> None:
+        controllers = self.items("controller.listener.names")
+        protocols = parse_protocol_map(self.text("listener.security.protocol.map") or "")
+        for name in controllers:  # Kafka's convenience: a controller listener nobody mapped is plaintext
+            if "listener.security.protocol.map" not in self.given:
+                protocols.setdefault(name.upper(), "PLAINTEXT")
+        try:
+            everything = parse_listeners("listeners", self.items("listeners"), protocols)
+            advertised = self["advertised.listeners"]
+            self.controller_listeners = [
+                one for one in everything if one.name in {name.upper() for name in controllers}
+            ]
+            self.listeners = [one for one in everything if one not in self.controller_listeners]
+            self.advertised_listeners = advertised_of(
+                self.listeners, advertised if isinstance(advertised, list) else None, protocols
+            )
+        except ValueError as problem:
+            raise ConfigError(str(problem)) from None
+        if not self.listeners:
+            raise ConfigError("listeners names no listener for clients: add one such as PLAINTEXT://127.0.0.1:9092.")
+
+    def _check_roles(self) -> None:
+        roles = self.items("process.roles")
+        if sorted(roles) != ["broker", "controller"]:
+            raise ConfigError(
+                f"process.roles is {','.join(roles)!r}, but a node here is broker and controller in one: "
+                "set it to broker,controller or leave it out."
+            )
+        if self.voters != [self.node_id]:
+            raise ConfigError(
+                f"controller.quorum.voters names {', '.join(map(str, self.voters))}, "
+                f"but only a quorum of this node alone ({self.node_id}) can be started yet."
+            )
+
+
+def _text_of(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(str(item) for item in value)
+    return to_text(value) if isinstance(value, bool | int | float) else str(value)
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """A server.properties file: Java's format as far as Kafka's files use it (comments, continuations, `=` or `:`)."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise ConfigError(f"The settings file {path} cannot be read: {problem.strerror}.") from None
+    found: dict[str, str] = {}
+    pending = ""
+    for raw in text.splitlines():
+        line = pending + raw.lstrip()
+        pending = ""
+        if not line or line[0] in "#!":
+            continue
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            pending = line[:-1]
+            continue
+        name, value = _split_property(line)
+        found[name] = value.replace("\\\\", "\\").replace("\\:", ":").replace("\\=", "=")
+    return found
+
+
+def _split_property(line: str) -> tuple[str, str]:
+    cut = next((i for i, char in enumerate(line) if char in "=: \t" and line[i - 1 : i] != "\\"), len(line))
+    rest = line[cut:].lstrip()
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip()
+    return line[:cut], rest
