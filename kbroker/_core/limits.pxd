@@ -14,7 +14,9 @@ cdef enum:
     DECOMPRESSED_BATCH_MAX_BYTES = 134217728
     SCRATCH_KEEP_BYTES = 4194304           # a scratch buffer that grew past this is given back
     FETCH_SESSIONS_MAX = 1000
-    FETCH_PARTITIONS_MAX = 100000
+    FETCH_PARTITIONS_MAX = 100000          # of one request or session
+    FETCH_SESSION_PARTITIONS_MAX = 1000000 # of all sessions together
+    FETCH_SESSION_IDLE_MS = 120000         # a full cache gives up sessions idle for longer
     PRODUCER_BATCHES_KEPT = 5
     RECORD_ERRORS_MAX = 100                # offending indexes reported per batch
     TAGS_MAX = 1024                        # tagged fields per structure

@@ -5,9 +5,9 @@
 #             Lock order: a partition's lock, then wake_lock. The owner never holds wake_lock when it takes a partition's lock.
 # Fails by    False or NULL when memory ran out. Never raises, never takes the GIL.
 # Invariants  a connection has at most one parked request; a Parked's waiters are linked in their partitions as long as it lives.
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from kbroker._core.api.request cimport Peer, Worker
-from kbroker._core.partitions cimport Partition, Waiter, pthread_mutex_t
+from kbroker._core.partitions cimport Partition, Waiter
 from kbroker._core.wire.chain cimport Chain
 
 # ---- doors for net ----
@@ -22,3 +22,32 @@ cdef int64_t purgatory_next_deadline(Worker *w) noexcept nogil       # mono_ms; 
 cdef bint purgatory_collect(Worker *w, Peer *peer_out, Chain *reply) noexcept nogil
 cdef void purgatory_forget(Worker *w, const Peer *peer) noexcept nogil   # the connection is gone
 cdef int32_t purgatory_count(Worker *w) noexcept nogil
+
+# ---- doors for api/produce and api/fetch ----
+cdef struct Parked:
+    void *home                     # its Purgatory
+    Peer peer
+    int64_t deadline_ms            # mono_ms
+    int32_t heap_index
+    int32_t woken                  # 1 while it is in the woken list
+    Parked *next_woken
+    Parked *previous_woken
+    uint64_t arrived_bytes         # readable bytes announced since the last plan
+    int64_t wanted_bytes           # wake-ups below this are not worth a new plan; 0 while a plan is being made
+    Waiter *waiters
+    Partition **partitions         # waiters[i] is linked in partitions[i]; each holds a reference
+    int32_t watch_count
+    int32_t watch_capacity
+    bint stale                     # something moved before its waiter was linked
+    void *work                     # the api room's own
+    # Seals the reply and returns True; False: it waits on (never when expired).
+    bint (*complete)(Worker *w, Parked *p, bint expired, Chain *reply) noexcept nogil
+    void (*drop)(Parked *p) noexcept nogil     # gives `work` back
+
+cdef Parked *parked_create(int32_t watch_capacity) noexcept nogil          # NULL: no memory
+# The purgatory must know its home before a waiter may be linked.
+cdef void parked_watch(Worker *w, Parked *p, Partition *partition, int64_t seen_state, int64_t seen_high_watermark) noexcept nogil
+# Takes over `p`. False: no memory; the caller still owns it and answers at once.
+cdef bint purgatory_park(Worker *w, Parked *p, const Peer *peer, int64_t deadline_ms) noexcept nogil
+cdef void parked_free(Parked *p) noexcept nogil                            # unlinks the waiters; does not call drop
+cdef void parked_want(Parked *p, int64_t bytes) noexcept nogil             # after a plan that fell short
