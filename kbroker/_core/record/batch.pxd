@@ -42,6 +42,7 @@ cdef struct BatchRules:
     int8_t log_append_time          # message.timestamp.type
     int8_t keys_required            # cleanup.policy contains compact
     int8_t target_codec             # compression.type: -1 = producer (keep the batch as it came)
+    int32_t target_level            # compression.<codec>.level; 0 = Kafka's default for the codec
     int64_t timestamp_before_max_ms
     int64_t timestamp_after_max_ms
 
@@ -50,7 +51,8 @@ cdef struct Verdict:
     bint needs_fallback             # the codec has no native engine: nothing was decided
     int32_t record_error_count      # offending record indexes, at most RECORD_ERRORS_MAX
     int32_t record_errors[100]
-    const char *message             # static text for ErrorMessage / BatchIndexErrorMessage, or NULL
+    const char *message             # static text for the partition's ErrorMessage, or NULL
+    const char *record_message      # static text for every BatchIndexErrorMessage, or NULL when there are no record errors
     int64_t max_timestamp           # after validation (log append time applied)
     int64_t max_timestamp_offset_delta   # delta of the first record that carries it
 
@@ -94,6 +96,12 @@ cdef inline int32_t batch_base_sequence(const uint8_t *b) noexcept nogil:
 cdef inline int32_t batch_records_count(const uint8_t *b) noexcept nogil:
     return <int32_t> load_be32(b + 57)
 
+cdef inline int batch_codec(const uint8_t *b) noexcept nogil:
+    return b[22] & ATTR_CODEC
+
+cdef inline bint batch_has_producer_id(const uint8_t *b) noexcept nogil:
+    return batch_producer_id(b) > -1
+
 cdef inline int64_t batch_last_offset(const uint8_t *b) noexcept nogil:
     return batch_base_offset(b) + batch_last_offset_delta(b)
 
@@ -101,12 +109,27 @@ cdef inline void stamp_batch(uint8_t *b, int64_t base_offset, int32_t leader_epo
     store_be64(b, base_offset)
     store_be32(b + 12, leader_epoch)
 
-# Structure only (bounds, magic, crc, count >= 0): what recovery and FROM_LEADER need. Err code.
+# Structure only (bounds, magic, crc, count >= 0): what recovery and FROM_LEADER need. NONE or CORRUPT_MESSAGE.
 cdef int16_t check_batch(const uint8_t *b, int64_t available) noexcept nogil
 
-# Everything a client's batch is held to. May rewrite timestamps and crc in place (log append time).
-# `inflated`/`inflated_length`: the decompressed records when the caller already has them (fallback worker), else NULL, -1.
-# When rules.target_codec asks for another codec the rewritten batch is left in `rewritten` and *rewritten_length set (> 0).
+# What a produced partition's bytes are held to before any batch is looked into: exactly one whole batch of magic 2.
+# Sets *batch_length to the whole size of that batch; bytes behind it that make no further whole batch are dropped, as
+# Kafka drops them. NONE, INVALID_RECORD (none, several, magic 0/1) or CORRUPT_MESSAGE (absurd length, unknown magic).
+# `message` gets static text on error.
+cdef int16_t single_batch(const uint8_t *records, int64_t length, int32_t *batch_length,
+                          const char **message) noexcept nogil
+
+# Everything one batch is held to, in LogValidator's order; `length` is its whole size (from single_batch or
+# batch_size_bytes). May rewrite attributes, max_timestamp and crc in place: log append time, or a max_timestamp that is
+# not the records' own.
+# FROM_CLIENT: all checks. FROM_COORDINATOR, FROM_QUORUM: all but the client-only ones (base offset, count, control, sequence).
+# FROM_LEADER: check_batch alone; records are not visited and max_timestamp_offset_delta is the last one.
+# `inflated`/`inflated_length`: the decompressed records when the caller already has them (fallback worker), else NULL, -1;
+# the worker reports its own failures through `inflated_length`, which may be a DecompressError.
+# When the batch has to be written anew (another codec wanted, or compressed records whose offset deltas are not
+# 0, 1, 2, ...) the new batch is left in `rewritten` and *rewritten_length is set (> 0); the caller appends that one.
+# needs_fallback: no native engine for the codec of the batch (`inflated` is wanted) or for the target; nothing was
+# changed. `scratch` and `rewritten` must be different buffers. Both are left grown; see scratch_trim.
 cdef void validate_batch(uint8_t *b, int32_t length, Origin origin, const BatchRules *rules, int64_t now_ms,
                          const uint8_t *inflated, int64_t inflated_length, Scratch *scratch,
                          Scratch *rewritten, int32_t *rewritten_length, Verdict *out) noexcept nogil

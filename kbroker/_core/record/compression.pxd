@@ -18,13 +18,21 @@ cdef enum DecompressError:
     NO_ENGINE = -3          # the library is not on this machine: the request goes to the Python worker (cramjam)
     NO_MEMORY = -4
 
+# One thread's working memory. Zero-initialised is empty and valid.
 cdef struct Scratch:
     uint8_t *data
     int64_t capacity
+    uint8_t disabled_codecs     # bit 1 << codec: pretend that this engine is missing (tests run the fallback by it)
 
 cdef bint codec_available(int codec) noexcept nogil
-cdef int64_t decompress(int codec, const uint8_t *data, int64_t length, Scratch *out, int64_t cap_bytes) noexcept nogil  # bytes in out.data, or DecompressError
+# Bytes in out.data, or a DecompressError.
+cdef int64_t decompress(int codec, const uint8_t *data, int64_t length, Scratch *out, int64_t cap_bytes) noexcept nogil
+# Level 0 is Kafka's default for the codec. Bytes in out.data, or NO_ENGINE, NO_MEMORY, UNDECODABLE (the engine refused).
 cdef int64_t compress(int codec, int level, const uint8_t *data, int64_t length, Scratch *out) noexcept nogil
+# The same, leaving `offset` bytes of out.data free in front: room for a batch header.
+cdef int64_t compress_behind(int codec, int level, const uint8_t *data, int64_t length, Scratch *out,
+                             int64_t offset) noexcept nogil
 cdef bint scratch_reserve(Scratch *s, int64_t capacity) noexcept nogil
+cdef void scratch_swap(Scratch *a, Scratch *b) noexcept nogil      # memory only: the disabled codecs stay where they are
 cdef void scratch_trim(Scratch *s) noexcept nogil      # gives back what grew past SCRATCH_KEEP_BYTES
 cdef void scratch_free(Scratch *s) noexcept nogil

@@ -1,0 +1,35 @@
+# records: batches and records, read and built, for whoever wants the contents: internal topics, tools, tests, the cleaner.
+# Owns        nothing; walks borrow the caller's bytes, and its Scratch when a batch is compressed.
+# Called by   the Python door (records.pyx) and nogil readers that visit single records.
+# Threads     any, each with its own walk and Scratch. Never takes the GIL.
+# Fails by    an Err code, a RecordFault or a DecompressError, as each function says; the Python door by BrokenRecords.
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from kbroker._core.record.compression cimport Scratch
+from kbroker._core.record.record_view cimport RECORD_BROKEN, RECORD_FINE, RecordFault, RecordView, read_record
+
+# The records of one batch, in the clear.
+cdef struct RecordWalk:
+    const uint8_t *at
+    const uint8_t *end
+    int32_t left             # records not yet read
+    int64_t base_offset
+    int64_t base_timestamp
+    bint log_append_time     # every record carries max_timestamp
+    int64_t max_timestamp
+
+# Opens a batch that check_batch has found whole: 0, or a DecompressError. A compressed batch is inflated into `scratch`,
+# which must then live as long as the walk.
+cdef int open_records(const uint8_t *batch, Scratch *scratch, int64_t cap_bytes, RecordWalk *walk) noexcept nogil
+
+cdef inline RecordFault next_record(RecordWalk *walk, RecordView *record, int64_t *offset,
+                                    int64_t *timestamp) noexcept nogil:
+    # Call while walk.left > 0. Bytes left behind the last record are a fault of that record.
+    cdef RecordFault fault = read_record(&walk.at, walk.end, record)
+    if fault != RECORD_FINE:
+        return fault
+    walk.left -= 1
+    if walk.left == 0 and walk.at != walk.end:
+        return RECORD_BROKEN
+    offset[0] = walk.base_offset + record.offset_delta
+    timestamp[0] = walk.max_timestamp if walk.log_append_time else walk.base_timestamp + record.timestamp_delta
+    return RECORD_FINE
