@@ -1,0 +1,116 @@
+"""kbroker as its users run it: a process of its own that says on one line where it listens."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import IO
+
+from compat_tests.oracle.jars import REPOSITORY_ROOT
+
+_READY = re.compile(r"(127\.0\.0\.1|localhost):(\d+)")
+_START_SECONDS = 60
+_STOP_SECONDS = 60
+
+
+class KBroker:
+    """`python -m kbroker start` on a free port. `stop` is SIGTERM and waits for a clean shutdown."""
+
+    name = "kbroker"
+
+    def __init__(self, directory: Path, *, options: tuple[str, ...] = ()) -> None:
+        self.directory = directory
+        self.data_directory = directory / "data"
+        self.bootstrap = ""
+        self._options = options
+        self._process: subprocess.Popen[str] | None = None
+        self._last_lines: deque[str] = deque(maxlen=400)
+        self._readers: list[threading.Thread] = []
+
+    @classmethod
+    def on_data_directory(cls, data_directory: Path, *, options: tuple[str, ...] = ()) -> KBroker:
+        broker = cls(data_directory.parent, options=options)
+        broker.data_directory = data_directory
+        return broker
+
+    def start(self) -> KBroker:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "kbroker", "start", "--listeners", "PLAINTEXT://127.0.0.1:0"]
+        command += ["--data-dir", str(self.data_directory), *self._options]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY_ROOT
+        )
+        self._process = process
+        ready = threading.Event()
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._readers = [
+            threading.Thread(target=self._read_ready, args=(process.stdout, ready), daemon=True),
+            threading.Thread(target=self._read_log, args=(process.stderr,), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+        if not ready.wait(_START_SECONDS) or not self.bootstrap:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"kbroker did not start:\n{self.output()}")
+        return self
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            code = process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"kbroker did not stop in {_STOP_SECONDS} s:\n{self.output()}") from None
+        for reader in self._readers:
+            reader.join()
+        self.bootstrap = ""
+        if code != 0:
+            raise AssertionError(f"kbroker ended with {code}:\n{self.output()}")
+
+    def kill(self) -> None:
+        """SIGKILL: what a crash leaves is the test."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            self.bootstrap = ""
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def output(self) -> str:
+        return "\n".join(self._last_lines)
+
+    def __enter__(self) -> KBroker:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _read_ready(self, stream: IO[str], ready: threading.Event) -> None:
+        for line in stream:
+            self._last_lines.append(line.rstrip())
+            place = _READY.search(line)
+            if place is not None and not ready.is_set():
+                self.bootstrap = f"127.0.0.1:{place.group(2)}"
+                ready.set()
+        ready.set()  # the process is gone; the waiter finds no address
+
+    def _read_log(self, stream: IO[str]) -> None:
+        for line in stream:
+            self._last_lines.append(line.rstrip())

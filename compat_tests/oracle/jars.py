@@ -1,0 +1,70 @@
+"""Jars by Maven coordinates, copied once into a cache. Maven itself decides where they come from."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+
+KAFKA_VERSION = "4.3.1"
+REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
+_POM = Path(__file__).with_name("pom.xml")
+_MINIMUM_JAVA = 17
+
+
+class MissingToolError(Exception):
+    """Java or Maven is not there: whatever needs it is skipped, by this name."""
+
+
+def cache_directory() -> Path:
+    """XDG_CACHE_HOME/kbroker where that is set, else .cache in the repository."""
+    xdg = os.environ.get("XDG_CACHE_HOME")
+    return Path(xdg) / "kbroker" if xdg else REPOSITORY_ROOT / ".cache"
+
+
+@lru_cache(maxsize=1)
+def java() -> str:
+    """The path of a Java that is new enough, or MissingToolError."""
+    home = os.environ.get("JAVA_HOME")
+    candidate = Path(home) / "bin" / "java" if home else None
+    found = str(candidate) if candidate is not None and candidate.exists() else shutil.which("java")
+    if found is None:
+        raise MissingToolError("java is not installed")
+    banner = subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', banner)
+    if version is None or int(version.group(1)) < _MINIMUM_JAVA:
+        raise MissingToolError(f"java is older than {_MINIMUM_JAVA}")
+    return found
+
+
+def maven_jars(pom: Path, name: str) -> Path:
+    """The directory that holds every jar the pom names and needs. Filled by `mvn` on first use, then only read."""
+    target = cache_directory() / name
+    done = target / ".complete"
+    if done.exists() and done.read_text() == pom.read_text():
+        return target
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise MissingToolError("mvn is not installed")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(target.parent / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two test runs may start at once; one fills, the other finds it filled
+        if done.exists() and done.read_text() == pom.read_text():
+            return target
+        shutil.rmtree(target, ignore_errors=True)
+        command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
+        fetched = subprocess.run(command, capture_output=True, text=True, check=False)
+        if fetched.returncode != 0:
+            raise MissingToolError(f"mvn could not bring {name}: {fetched.stdout.strip()[-400:]}")
+        done.write_text(pom.read_text())
+    return target
+
+
+@lru_cache(maxsize=1)
+def kafka_class_path() -> str:
+    java()
+    return str(maven_jars(_POM, f"apache-kafka-{KAFKA_VERSION}") / "*")

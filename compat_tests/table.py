@@ -1,0 +1,81 @@
+"""docs/compatibility.md, from the results of a run. Nothing in it depends on the machine or the hour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compat_tests.harness import Results, Row
+from compat_tests.oracle.jars import KAFKA_VERSION
+
+_SIGN = {"same": "same", "differs": "differs", "skipped": "skipped"}
+
+
+def write_table(results: Results, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(render(results))
+
+
+def render(results: Results) -> str:
+    rows = list(results.rows.values())
+    wire = [row for row in rows if row.client.startswith("wire ")]
+    shared = [row for row in rows if row.client in results.client_versions]
+    other = [row for row in rows if row not in wire and row not in shared]
+    parts = [
+        "# Compatibility",
+        "",
+        "Written by `make compat`; do not edit. Each scenario runs on kbroker and on Apache Kafka "
+        f"{KAFKA_VERSION} with the same client, unchanged, and the two outcomes are compared. *same*: no difference. "
+        "*differs*: the reason is given below the table.",
+        "",
+        *_clients(results, shared),
+        *_single_column(other),
+        *_wire(wire),
+    ]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _clients(results: Results, rows: list[Row]) -> list[str]:
+    clients = sorted({row.client for row in rows})
+    if not clients:
+        return []
+    verdicts = {(row.client, row.scenario): row for row in rows}
+    scenarios = list(dict.fromkeys(row.scenario for row in rows))
+    titles = [f"{client} {results.client_versions[client]}" for client in clients]
+    lines = ["## Clients", "", "| scenario | " + " | ".join(titles) + " |"]
+    lines.append("| --- |" + " --- |" * len(clients))
+    for scenario in scenarios:
+        cells = [_cell(verdicts.get((client, scenario))) for client in clients]
+        lines.append(f"| {scenario} | " + " | ".join(cells) + " |")
+    return [*lines, "", *_reasons(rows)]
+
+
+def _single_column(rows: list[Row]) -> list[str]:
+    lines: list[str] = []
+    for group in dict.fromkeys(row.client for row in rows):
+        members = [row for row in rows if row.client == group]
+        lines += [f"## {group[:1].upper()}{group[1:]}", "", "| scenario | outcome |", "| --- | --- |"]
+        lines += [f"| {row.scenario} | {_cell(row)} |" for row in members]
+        lines += ["", *_reasons(members)]
+    return lines
+
+
+def _wire(rows: list[Row]) -> list[str]:
+    """Raw requests by API: too many cases to list, so counted; what differs is listed."""
+    if not rows:
+        return []
+    lines = ["## Wire", "", "The same requests to both brokers, in every version; answers compared field by field.", ""]
+    lines += ["| API | cases | same | differs, as listed |", "| --- | --- | --- | --- |"]
+    for api in dict.fromkeys(row.client for row in rows):
+        members = [row for row in rows if row.client == api]
+        same = sum(row.verdict == "same" for row in members)
+        lines.append(f"| {api.removeprefix('wire ')} | {len(members)} | {same} | {len(members) - same} |")
+    return [*lines, "", *_reasons(rows)]
+
+
+def _cell(row: Row | None) -> str:
+    return " " if row is None else _SIGN[row.verdict]
+
+
+def _reasons(rows: list[Row]) -> list[str]:
+    told = [f"- {row.client}, {row.scenario}: {row.reason}" for row in rows if row.verdict != "same"]
+    return [*told, ""] if told else []

@@ -1,0 +1,36 @@
+"""Every client, every scenario, on both brokers."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.aiokafka_client import AiokafkaClient
+from compat_tests.client import Client
+from compat_tests.confluent import ConfluentClient
+from compat_tests.conftest import Compare
+from compat_tests.harness import Broker, Results
+from compat_tests.kafka_python import KafkaPythonClient
+from compat_tests.scenarios import SCENARIOS
+
+CLIENTS: tuple[type[Client], ...] = (ConfluentClient, KafkaPythonClient, AiokafkaClient)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("kind", CLIENTS, ids=lambda kind: kind.name)
+def test_a_client_sees_no_difference(
+    *,
+    request: pytest.FixtureRequest,
+    kind: type[Client],
+    scenario: str,
+    topic: str,
+    comparing: Compare,
+    results: Results,
+) -> None:
+    request.node.compat_row = (kind.name, scenario)
+    results.client_versions[kind.name] = kind.version
+
+    def run(broker: Broker) -> object:
+        with kind(broker.bootstrap) as client:
+            return SCENARIOS[scenario].run(client, topic)
+
+    comparing(kind.name, scenario, run)
