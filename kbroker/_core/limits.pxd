@@ -17,6 +17,7 @@ cdef enum:
     FETCH_PARTITIONS_MAX = 100000          # of one request or session
     FETCH_SESSION_PARTITIONS_MAX = 1000000 # of all sessions together
     FETCH_SESSION_IDLE_MS = 120000         # a full cache gives up sessions idle for longer
+    PRODUCE_PARTITIONS_MAX = 100000        # of one request
     PRODUCER_BATCHES_KEPT = 5
     RECORD_ERRORS_MAX = 100                # offending indexes reported per batch
     TAGS_MAX = 1024                        # tagged fields per structure

@@ -102,7 +102,7 @@ cdef void partition_produce(Partition *p, uint8_t *records, int32_t length, int1
                             Scratch *scratch, int64_t now_ms, AppendResult *out) noexcept nogil
 
 # How far an acks=all append has come. Err: NONE reached, REQUEST_TIMED_OUT not yet, others as Kafka answers them.
-cdef int16_t partition_check_acks(Partition *p, int32_t leader_epoch, int64_t required_offset) noexcept nogil
+cdef int16_t partition_check_acks(Partition *p, int64_t required_offset) noexcept nogil
 
 cdef struct ReadAsk:
     int64_t offset

@@ -198,14 +198,14 @@ cdef void partition_produce(Partition *p, uint8_t *records, int32_t length, int1
     append_as_leader(p, records, length, acks, FROM_CLIENT, inflated, inflated_length, scratch, now_ms, out)
 
 
-cdef int16_t partition_check_acks(Partition *p, int32_t leader_epoch, int64_t required_offset) noexcept nogil:
+cdef int16_t partition_check_acks(Partition *p, int64_t required_offset) noexcept nogil:
     cdef int16_t error = Err.REQUEST_TIMED_OUT
     pthread_mutex_lock(&p.lock)
     if p.deleted:
         error = Err.UNKNOWN_TOPIC_OR_PARTITION
     elif p.storage_error:
         error = Err.KAFKA_STORAGE_ERROR
-    elif not p.is_leader or p.log == NULL or p.leader_epoch != leader_epoch:
+    elif not p.is_leader or p.log == NULL:
         error = Err.NOT_LEADER_OR_FOLLOWER
     elif log_high_watermark(p.log) >= required_offset:
         # Replicated, but the in-sync replicas may have fallen below the minimum since.

@@ -5,7 +5,7 @@
 #             Lock order: a partition's lock, then wake_lock. The owner never holds wake_lock when it takes a partition's lock.
 # Fails by    False or NULL when memory ran out. Never raises, never takes the GIL.
 # Invariants  a connection has at most one parked request; a Parked's waiters are linked in their partitions as long as it lives.
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from kbroker._core.api.request cimport Peer, Worker
 from kbroker._core.partitions cimport Partition, Waiter
 from kbroker._core.wire.chain cimport Chain
@@ -51,3 +51,16 @@ cdef void parked_watch(Worker *w, Parked *p, Partition *partition, int64_t seen_
 cdef bint purgatory_park(Worker *w, Parked *p, const Peer *peer, int64_t deadline_ms) noexcept nogil
 cdef void parked_free(Parked *p) noexcept nogil                            # unlinks the waiters; does not call drop
 cdef void parked_want(Parked *p, int64_t bytes) noexcept nogil             # after a plan that fell short
+
+# Memory that the rooms' item lists reuse from request to request. A list that is parked keeps its block.
+cdef enum Spare:
+    SPARE_PRODUCE = 0
+    SPARE_FETCH = 1
+
+cdef struct Block:
+    uint8_t *data
+    int64_t capacity
+
+cdef Block spare_take(Worker *w, Spare which) noexcept nogil               # empty when there is none
+cdef void spare_give(Worker *w, Spare which, Block block) noexcept nogil   # kept, or freed when large or one is there already
+cdef bint block_reserve(Block *block, int64_t bytes) noexcept nogil        # keeps what is in it; False: no memory

@@ -1,11 +1,12 @@
 # Parked requests of one network thread: a heap of deadlines, a list of the woken, a map from connection to request.
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
 from kbroker._core.c.prelude cimport KB_ASSERT, add_counter, load_int64, raise_flag, store_int32, store_int64
 from kbroker._core.api.request cimport Peer, Worker
 from kbroker._core.clock cimport mono_ms
+from kbroker._core.limits cimport SCRATCH_KEEP_BYTES
 from kbroker._core.partitions cimport (
     Partition, Waiter, partition_add_waiter, partition_release, partition_remove_waiter, partition_retain,
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
@@ -23,6 +24,7 @@ cdef struct Purgatory:
     Parked *last_woken
     void (*wake)(void *context) noexcept nogil
     void *wake_context
+    Block spare[2]
 
 
 cdef bint purgatory_create(Worker *w) noexcept nogil:
@@ -45,6 +47,8 @@ cdef void purgatory_destroy(Worker *w) noexcept nogil:
         p.drop(p)
         parked_free(p)
     pthread_mutex_destroy(&home.wake_lock)
+    free(home.spare[SPARE_PRODUCE].data)
+    free(home.spare[SPARE_FETCH].data)
     free(home.heap)
     free(home.by_slot)
     free(home)
@@ -304,3 +308,36 @@ cdef void purgatory_forget(Worker *w, const Peer *peer) noexcept nogil:
     take_out(home, p)
     p.drop(p)
     parked_free(p)
+
+
+# ---- spare blocks ----
+
+cdef Block spare_take(Worker *w, Spare which) noexcept nogil:
+    cdef Purgatory *home = <Purgatory *> w.purgatory
+    cdef Block block = home.spare[which]
+    home.spare[which].data = NULL
+    home.spare[which].capacity = 0
+    return block
+
+
+cdef void spare_give(Worker *w, Spare which, Block block) noexcept nogil:
+    cdef Purgatory *home = <Purgatory *> w.purgatory
+    if block.capacity > SCRATCH_KEEP_BYTES or home.spare[which].data != NULL:
+        free(block.data)
+    else:
+        home.spare[which] = block
+
+
+cdef bint block_reserve(Block *block, int64_t bytes) noexcept nogil:
+    cdef int64_t capacity = max(4096, block.capacity)
+    cdef void *grown
+    if block.capacity >= bytes:
+        return True
+    while capacity < bytes:
+        capacity *= 2
+    grown = realloc(block.data, capacity)
+    if grown == NULL:
+        return False
+    block.data = <uint8_t *> grown
+    block.capacity = capacity
+    return True
