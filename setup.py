@@ -31,6 +31,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "api.dispatch": (),
     "api.produce": (),
     "api.fetch": (),
+    "api.direct": (),
     "net.poller": (),
     "net.listener": (),
     "net.connection": (),

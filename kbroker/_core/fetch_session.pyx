@@ -257,7 +257,7 @@ cdef bint matches(const SessionPartition *p, const SessionTopic *topic, int32_t 
 
 cdef inline uint32_t hash_partition(const SessionPartition *p) noexcept nogil:
     cdef SessionTopic topic
-    topic.id = p.id if p.name == NULL else NULL
+    topic.id = <const uint8_t *> p.id if p.name == NULL else NULL
     topic.name = p.name
     topic.name_length = p.name_length
     return hash_key(&topic, p.index)

@@ -53,7 +53,7 @@ cdef void parked_free(Parked *p) noexcept nogil                            # unl
 cdef void parked_want(Parked *p, int64_t bytes) noexcept nogil             # after a plan that fell short
 
 # Memory that the rooms' item lists reuse from request to request. A list that is parked keeps its block.
-cdef enum Spare:
+cdef enum:
     SPARE_PRODUCE = 0
     SPARE_FETCH = 1
 
@@ -61,6 +61,6 @@ cdef struct Block:
     uint8_t *data
     int64_t capacity
 
-cdef Block spare_take(Worker *w, Spare which) noexcept nogil               # empty when there is none
-cdef void spare_give(Worker *w, Spare which, Block block) noexcept nogil   # kept, or freed when large or one is there already
+cdef Block spare_take(Worker *w, int which) noexcept nogil               # empty when there is none
+cdef void spare_give(Worker *w, int which, Block block) noexcept nogil   # kept, or freed when large or one is there already
 cdef bint block_reserve(Block *block, int64_t bytes) noexcept nogil        # keeps what is in it; False: no memory

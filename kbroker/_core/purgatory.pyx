@@ -312,7 +312,7 @@ cdef void purgatory_forget(Worker *w, const Peer *peer) noexcept nogil:
 
 # ---- spare blocks ----
 
-cdef Block spare_take(Worker *w, Spare which) noexcept nogil:
+cdef Block spare_take(Worker *w, int which) noexcept nogil:
     cdef Purgatory *home = <Purgatory *> w.purgatory
     cdef Block block = home.spare[which]
     home.spare[which].data = NULL
@@ -320,7 +320,7 @@ cdef Block spare_take(Worker *w, Spare which) noexcept nogil:
     return block
 
 
-cdef void spare_give(Worker *w, Spare which, Block block) noexcept nogil:
+cdef void spare_give(Worker *w, int which, Block block) noexcept nogil:
     cdef Purgatory *home = <Purgatory *> w.purgatory
     if block.capacity > SCRATCH_KEEP_BYTES or home.spare[which].data != NULL:
         free(block.data)

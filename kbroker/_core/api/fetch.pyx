@@ -190,7 +190,7 @@ cdef void remember_ask(SessionPartition *p, const FetchItem *item) noexcept nogi
 
 
 cdef void topic_key(const FetchWork *work, const FetchItem *item, SessionTopic *topic) noexcept nogil:
-    topic.id = item.id if work.version >= 13 else NULL
+    topic.id = <const uint8_t *> item.id if work.version >= 13 else NULL
     topic.name = item.name if item.names_at < 0 else work.names.data + item.names_at
     topic.name_length = item.name_length
 

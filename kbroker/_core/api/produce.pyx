@@ -388,7 +388,7 @@ cdef bint keep_names(ProduceWork *work) noexcept nogil:
     for i in range(work.count):
         item = &work.items[i]
         if item.topic != NULL:
-            item.name = item.topic.id if work.version >= 13 else item.topic.name
+            item.name = <const uint8_t *> item.topic.id if work.version >= 13 else item.topic.name
         elif item.first_of_topic:
             memcpy(work.names + bytes, item.name, item.name_length)
             item.name = work.names + bytes

@@ -1,0 +1,177 @@
+# direct: the api rooms without a network. Tests and benchmarks hand it frames and get the reply's bytes.
+# One DirectCaller stands for one network thread with as many connections as the test likes to number.
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+from posix.unistd cimport pread
+
+from kbroker._core.api.dispatch cimport dispatch
+from kbroker._core.api.request cimport ApiTable, Outcome, Peer, Request, Worker
+from kbroker._core.clock cimport BrokerClock
+from kbroker._core.fetch_session cimport sessions_count, sessions_create, sessions_destroy
+from kbroker._core.limits cimport FETCH_SESSIONS_MAX
+from kbroker._core.partitions cimport ViewHandle, table_release, view_acquire
+from kbroker._core.purgatory cimport (
+    purgatory_collect, purgatory_count, purgatory_create, purgatory_destroy, purgatory_forget, purgatory_next_deadline,
+    purgatory_on_wake,
+)
+from kbroker._core.record.compression cimport scratch_free
+from kbroker._core.wire.chain cimport Chain, Piece, chain_clear, chain_free
+
+OUTCOMES = ("READY", "SILENT", "PARKED", "POST", "CLOSE")
+
+
+cdef void count_wake(void *context) noexcept nogil:
+    (<int64_t *> context)[0] += 1
+
+
+cdef bytes flatten(Chain *chain):
+    """The reply as a client would read it: byte runs from the arena, slices from their files."""
+    cdef Piece *piece
+    cdef int32_t i
+    cdef uint8_t *buffer
+    cdef int64_t got
+    parts = []
+    if chain.broken:
+        raise MemoryError
+    for i in range(chain.piece_count):
+        piece = &chain.pieces[i]
+        if piece.fd < 0:
+            parts.append((<const char *> chain.arena)[piece.start:piece.start + piece.length])
+            continue
+        buffer = <uint8_t *> malloc(piece.length)
+        if buffer == NULL:
+            raise MemoryError
+        got = pread(piece.fd, buffer, piece.length, piece.start)
+        parts.append((<const char *> buffer)[:max(got, 0)])
+        free(buffer)
+    return b"".join(parts)
+
+
+cdef class DirectCaller:
+    """Calls dispatch on whole frames (without their four size bytes) as a network thread would."""
+
+    cdef Worker w
+    cdef Chain chain
+    cdef ApiTable *apis
+    cdef object _clock
+    cdef ViewHandle _view
+    cdef bint _owns_sessions
+    cdef DirectCaller _neighbour
+    cdef int64_t _wakes
+
+    def __cinit__(self, BrokerClock clock not None, ViewHandle view not None, dict apis not None, list bodies not None,
+                  int32_t node_id=1, int32_t fetch_max_bytes=57671680, int32_t sessions_max=FETCH_SESSIONS_MAX,
+                  DirectCaller neighbour=None, int force_fallback_codecs=0):
+        """apis: key -> (min, max, flexible from, native); bodies: six of ApiVersions, the last for unknown versions."""
+        cdef int i
+        memset(&self.w, 0, sizeof(Worker))
+        memset(&self.chain, 0, sizeof(Chain))
+        self._clock = clock
+        self._view = view
+        self._neighbour = neighbour
+        self.apis = <ApiTable *> calloc(1, sizeof(ApiTable))
+        if self.apis == NULL or not purgatory_create(&self.w):
+            raise MemoryError
+        purgatory_on_wake(&self.w, count_wake, &self._wakes)
+        for i in range(128):
+            self.apis.min_version[i] = -1
+            self.apis.max_version[i] = -1
+        for key, (low, high, flexible_from, native) in apis.items():
+            i = key
+            if i < 0 or i >= 128:
+                raise ValueError(f"api key {i} is out of the table")
+            self.apis.min_version[i] = low
+            self.apis.max_version[i] = high
+            self.apis.flexible_from[i] = flexible_from
+            self.apis.native_key[i] = native
+        for i in range(6):
+            self.apis.lengths[i] = <int32_t> len(bodies[i])
+            self.apis.bodies[i] = <uint8_t *> malloc(len(bodies[i]) + 1)
+            if self.apis.bodies[i] == NULL:
+                raise MemoryError
+            memcpy(self.apis.bodies[i], <const char *> (<bytes> bodies[i]), len(bodies[i]))
+        self.w.clock = &clock.c
+        self.w.apis = self.apis
+        self._owns_sessions = neighbour is None
+        self.w.sessions = sessions_create(sessions_max) if neighbour is None else neighbour.w.sessions
+        self.w.node_id = node_id
+        self.w.fetch_max_bytes = fetch_max_bytes
+        self.w.force_fallback_codecs = force_fallback_codecs
+
+    def __dealloc__(self):
+        cdef int i
+        purgatory_destroy(&self.w)
+        if self._owns_sessions:
+            sessions_destroy(self.w.sessions)
+        chain_free(&self.chain)
+        scratch_free(&self.w.scratch)
+        if self.apis != NULL:
+            for i in range(6):
+                free(self.apis.bodies[i])
+            free(self.apis)
+
+    def call(self, bytes frame not None, int32_t slot=0, int64_t generation=1):
+        """(outcome, reply bytes or None, reason or None) of one frame from connection `slot`."""
+        cdef Request r
+        cdef Outcome outcome
+        cdef int32_t length = <int32_t> len(frame)
+        cdef uint8_t *copy = <uint8_t *> malloc(length if length > 0 else 1)    # exact, so that a sanitizer sees every overrun
+        if copy == NULL:
+            raise MemoryError
+        memcpy(copy, <const char *> frame, length)
+        memset(&r, 0, sizeof(Request))
+        r.frame = copy
+        r.length = length
+        r.peer.loop_index = self.w.loop_index
+        r.peer.slot = slot
+        r.peer.generation = generation
+        r.view = &self._view.v
+        with nogil:
+            self.w.table = view_acquire(r.view)
+            outcome = dispatch(&self.w, &r, &self.chain)
+            table_release(self.w.table)
+            self.w.table = NULL
+            free(copy)
+        try:
+            return (OUTCOMES[<int> outcome], flatten(&self.chain) if OUTCOMES[<int> outcome] == "READY" else None,
+                    r.reason.decode() if r.reason != NULL else None)
+        finally:
+            chain_clear(&self.chain)
+
+    def collect(self):
+        """(slot, reply bytes) of one parked request that was woken or whose time has come, or None."""
+        cdef Peer peer
+        cdef bint found
+        with nogil:
+            found = purgatory_collect(&self.w, &peer, &self.chain)
+        if not found:
+            return None
+        try:
+            return peer.slot, flatten(&self.chain)
+        finally:
+            chain_clear(&self.chain)
+
+    def forget(self, int32_t slot, int64_t generation=1):
+        cdef Peer peer
+        peer.loop_index = self.w.loop_index
+        peer.slot = slot
+        peer.generation = generation
+        with nogil:
+            purgatory_forget(&self.w, &peer)
+
+    @property
+    def parked(self):
+        return purgatory_count(&self.w)
+
+    @property
+    def wakes(self):
+        return self._wakes
+
+    @property
+    def sessions(self):
+        return sessions_count(self.w.sessions)
+
+    @property
+    def next_deadline_ms(self):
+        return purgatory_next_deadline(&self.w)
