@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from compat_tests.harness import Broker, Results, Row, compare
+from compat_tests.java.adapter import stop_java_client
 from compat_tests.kbroker_server import KBroker
 from compat_tests.oracle import ApacheKafka, MissingToolError, kafka_class_path
 from compat_tests.table import write_table
@@ -58,6 +59,7 @@ def brokers(
             running["kbroker"] = KBroker(tmp_path_factory.mktemp("kbroker")).start()
         yield running
     finally:
+        stop_java_client()
         for broker in running.values():
             broker.stop()
 
