@@ -40,4 +40,4 @@ cdef enum:
     SLEEP_MS = 500                         # a clock set ahead is noticed within this
     SLEEP_HELD_MS = 10                     # and a held one within this
     ACCEPT_RETRY_MS = 100                  # when descriptors have run out
-    DECODE_BUDGET_BYTES = 33554432         # objects made from one request, beyond the size of the request itself
+    DECODE_BUDGET_BYTES = 67108864         # objects made from one request, beyond the size of the request itself

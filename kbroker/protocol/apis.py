@@ -31,7 +31,8 @@ class Api:
         return self.first_version <= version <= self.last_version
 
     def is_flexible(self, version: int) -> bool:
-        return self.flexible_from <= version <= self.last_known_version
+        """Also true of versions after the last: their header can be read, and the request refused."""
+        return version >= self.flexible_from
 
     @property
     def request(self) -> type[Message]:

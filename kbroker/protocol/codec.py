@@ -67,18 +67,17 @@ def response_header_version(api_key: int, flexible: bool) -> int:
     return 1 if flexible and api_key != API_VERSIONS_KEY else 0
 
 
-def decode_request_header(frame: ReadableBuffer) -> tuple[RequestHeader, int]:
+def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
     """The header of a request, and where its body starts.
 
-    For a key or version that we do not know the header is read as version 1, the part that both have: enough to refuse.
+    As in Kafka a version that we do not know has the header of the newest one, and a key that we do not know has
+    header 1: enough to refuse it.
     """
     from kbroker.protocol import apis
 
-    header, end = decode(RequestHeader, 1, frame)
-    api = apis.find(header.request_api_key)
-    if api is not None and api.is_flexible(header.request_api_version):
-        return decode(RequestHeader, 2, frame)
-    return header, end
+    api = apis.find(int.from_bytes(frame[:2], "big", signed=True))
+    flexible = api is not None and api.is_flexible(int.from_bytes(frame[2:4], "big", signed=True))
+    return decode(RequestHeader, request_header_version(flexible), frame)
 
 
 def encode_request(request: Message, version: int, correlation_id: int, client_id: str | None = None) -> bytes:
@@ -96,10 +95,10 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
     return encode(response, version, encode(ResponseHeader(correlation_id=correlation_id), header))
 
 
-def decode_response(cls: type[M], version: int, frame: ReadableBuffer) -> tuple[int, M]:
-    """A response's correlation id and body."""
+def decode_response(cls: type[M], version: int, frame: ReadableBuffer, budget: int | None = None) -> tuple[int, M]:
+    """A response's correlation id and body. From a peer that is trusted, a larger `budget` reads a large cluster."""
     header, at = decode(ResponseHeader, response_header_version(cls.KEY, version >= cls.FLEXIBLE_FROM), frame)
-    body, _ = decode(cls, version, frame, at)
+    body, _ = decode(cls, version, frame, at, budget)
     return header.correlation_id, body
 
 

@@ -28,6 +28,8 @@ cdef extern from "Python.h":
     ctypedef struct PyMemberDescrObject:
         PyMemberDef *d_member
     int PyUnicode_Check(object o)
+    int PyUnicode_KIND(object o)
+    Py_ssize_t PyUnicode_GET_LENGTH(object o)
     const char *PyUnicode_AsUTF8AndSize(object o, Py_ssize_t *size) except NULL
     PyTypeObject PyMemberDescr_Type
     bint PyObject_TypeCheck(object o, PyTypeObject *cls)
@@ -412,9 +414,12 @@ cdef object read_sized(Reader *r, const Op *op, Plan root):
     if length > STRING_MAX_BYTES:
         raise broken(r, root, f"is a string of {length} bytes, longer than {<int> STRING_MAX_BYTES}")
     try:
-        return PyUnicode_DecodeUTF8(<const char *> p, length, NULL)
+        text = PyUnicode_DecodeUTF8(<const char *> p, length, NULL)
     except UnicodeDecodeError:
         raise broken(r, root, "is not UTF-8") from None
+    if PyUnicode_KIND(text) > 1:           # one wide character makes all of them wide
+        charge(r, root, PyUnicode_KIND(text) * PyUnicode_GET_LENGTH(text))
+    return text
 
 
 # ---------------------------------------------------------------------------------------------------------- writing
@@ -437,6 +442,8 @@ def encode(Plan plan not None, value, bytes prefix=b""):
         put_run(&w, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
         write_struct(&w, plan, value)
         return PyBytes_FromStringAndSize(<const char *> w.data, w.used)
+    except EncodeError as error:
+        raise EncodeError(f"{plan.title}: {error}") from None
     finally:
         free(w.data)
 
@@ -511,7 +518,7 @@ cdef bint is_default(const Op *op, object value) except -1:
     if op.fallback != NULL:
         return value is <object> op.fallback or PyObject_RichCompareBool(value, <object> op.fallback, Py_EQ)
     if op.array:
-        return value is not None and len(value) == 0
+        return isinstance(value, (list, tuple)) and len(value) == 0
     return value is not None and PyObject_RichCompareBool(value, (<Plan> op.nested).cls(), Py_EQ)
 
 
@@ -519,16 +526,14 @@ cdef int write_struct(Writer *w, Plan plan, object value) except -1:
     cdef int32_t i
     cdef const Op *op
     if type(value) is not plan.cls:
-        raise EncodeError(f"{plan.title}: {plan.cls.__qualname__} is wanted, not {type(value).__qualname__}")
+        raise EncodeError(f"{plan.cls.__qualname__} is wanted, not {type(value).__qualname__}")
     for i in range(plan.body_end):
         op = &plan.ops[i]
         write_field(w, op, get_slot(value, op), False)
     for i in range(plan.tagged_end, plan.absent_end):
         op = &plan.ops[i]
         if not op.ignorable and not is_default(op, get_slot(value, op)):
-            raise EncodeError(
-                f"{plan.title} has no {plan.cls.__qualname__}.{<str> op.name}, and the value would be lost"
-            )
+            raise refused(op, "is not in this version, and its value would be lost")
     if plan.flexible:
         write_tags(w, plan, value)
     return 0
@@ -647,7 +652,10 @@ cdef int write_scalar(Writer *w, const Op *op, object value) except -1:
         return put_run(w, PyBytes_AS_STRING(value), 16)
     if not isinstance(value, (float, int)):
         raise refused(op, f"is a {type(value).__name__}, not a float")
-    real = value
+    try:
+        real = value
+    except OverflowError:
+        raise refused(op, "is too large for a float") from None
     memcpy(&bits, &real, 8)
     return put_int64(w, <int64_t> bits)
 
