@@ -6,15 +6,16 @@ import os
 import struct
 
 from kbroker._core.record import records
+from kbroker._core.record.records import Record
 from kbroker.protocol import codec, messages
+from kbroker.protocol.message import Message
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
 
 
-def frame(api_key: int, version: int, body: object, *, flexible: bool, correlation_id: int = 7) -> bytes:
-    header = struct.pack(">hhih", api_key, version, correlation_id, 4) + b"race" + (b"\0" if flexible else b"")
-    payload = header + codec.encode(body, version)
+def frame(request: Message, version: int, correlation_id: int = 7) -> bytes:
+    payload = codec.encode_request(request, version, correlation_id, "race")
     return struct.pack(">i", len(payload)) + payload
 
 
@@ -22,7 +23,7 @@ def batch(size_bytes: int, record_bytes: int = 1024) -> bytes:
     """An uncompressed batch of about `size_bytes`, in records of `record_bytes` that no codec could shrink."""
     count = max(1, size_bytes // record_bytes)
     now = 1_700_000_000_000
-    return records.build_batch([(None, os.urandom(record_bytes), now) for _ in range(count)])
+    return records.build_batch(Record(timestamp=now, value=os.urandom(record_bytes)) for _ in range(count))
 
 
 def produce(topic: str, partition: int, batch_bytes: bytes, acks: int = -1) -> bytes:
@@ -36,7 +37,7 @@ def produce(topic: str, partition: int, batch_bytes: bytes, acks: int = -1) -> b
             )
         ],
     )
-    return frame(0, PRODUCE_VERSION, body, flexible=True)
+    return frame(body, PRODUCE_VERSION)
 
 
 def produce_error_offset(topic: str) -> int:
@@ -62,7 +63,7 @@ def fetch(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
             )
         ],
     )
-    return frame(1, FETCH_VERSION, body, flexible=True)
+    return frame(body, FETCH_VERSION)
 
 
 FETCH_ERROR_OFFSET = 4 + 4 + 1 + 4  # size, header, throttle time
@@ -70,11 +71,11 @@ FETCH_ERROR_OFFSET = 4 + 4 + 1 + 4  # size, header, throttle time
 
 def api_versions() -> bytes:
     body = messages.ApiVersionsRequest(client_software_name="race", client_software_version="1")
-    return frame(18, 3, body, flexible=True)
+    return frame(body, 3)
 
 
 def metadata(topic: str) -> bytes:
     body = messages.MetadataRequest(
         topics=[messages.MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
     )
-    return frame(3, 12, body, flexible=True)
+    return frame(body, 12)

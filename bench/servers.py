@@ -10,10 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from compat_tests.oracle.apache import Apache
+from compat_tests.oracle.apache import KAFKAS_OWN_JVM, ApacheKafka
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 READY = re.compile(r"127\.0\.0\.1:(\d+)")
@@ -27,7 +27,6 @@ class Server:
     pid: int
     port: int
     started_in: float
-    close: list[object] = field(default_factory=list)
 
     @property
     def bootstrap(self) -> str:
@@ -72,13 +71,15 @@ class KbrokerServer(Server):
 
 
 class ApacheServer(Server):
-    """Apache Kafka 4.3.1, one KRaft node, as the compat tests start it."""
+    """Apache Kafka 4.3.1, one KRaft node, with the JVM settings of its own start script."""
 
-    def __init__(self, data_dir: Path | None = None):
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="apache-race-"))
         began = time.monotonic()
-        self.apache = Apache(data_dir=data_dir)
-        self.apache.start()
-        super().__init__("apache", self.apache.pid, self.apache.port, time.monotonic() - began)
+        self.node = ApacheKafka(self.directory, jvm_options=KAFKAS_OWN_JVM).start()
+        port = int(self.node.bootstrap.rpartition(":")[2])
+        super().__init__("apache", self.node.pid, port, time.monotonic() - began)
 
-    def stop(self, *, keep_data: bool = False) -> None:
-        self.apache.stop(keep_data=keep_data)
+    def stop(self) -> None:
+        self.node.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)

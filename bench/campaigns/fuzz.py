@@ -20,7 +20,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench import frames
 from bench.servers import KbrokerServer
 from kbroker._core.record import records
-from kbroker.protocol import apis, codec
+from kbroker._core.record.records import Record
+from kbroker.protocol import apis
 
 TOPIC = "fuzzed"
 PING = 0x7EAD
@@ -32,13 +33,11 @@ HOSTILE_INTS = [0, 1, -1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 
 def seeds() -> list[bytes]:
     """Frames without their size prefix."""
     found = []
-    for api in apis.ALL:
-        for version in api.versions:
-            flexible = version >= api.flexible_from
-            whole = frames.frame(api.key, version, api.request(), flexible=flexible)
-            found.append(whole[4:])
+    for api in apis.every():
+        for version in range(api.first_version, api.last_version + 1):
+            found.append(frames.frame(api.request(), version)[4:])
     for number in range(5):
-        batch = records.build_batch([(b"k", b"v" * 300, 0), (None, None, 1)], codec=number)
+        batch = records.build_batch([Record(key=b"k", value=b"v" * 300), Record()], codec=number)
         found += [frames.produce(TOPIC, 0, batch)[4:]] * 20
     found += [frames.fetch(TOPIC, 0, 0, 1 << 20)[4:]] * 40
     found += [frames.metadata(TOPIC)[4:]] * 20
@@ -103,7 +102,7 @@ class Attacker(threading.Thread):
                 connection.sendall(struct.pack(">i", lie) + frame)
                 self.seen["lied about its size"] += 1
                 return False
-            ping = frames.frame(18, 3, apis.by_key(18).request(), flexible=True, correlation_id=PING)
+            ping = frames.frame(apis.by_key(18).request(), 3, PING)
             connection.sendall(struct.pack(">i", len(frame)) + frame + ping)
             return self.await_ping(connection)
         except (BrokenPipeError, ConnectionResetError):
@@ -152,7 +151,7 @@ class Witness(threading.Thread):
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        produce = frames.produce("witness", 0, records.build_batch([(b"k", b"v", 0)]))
+        produce = frames.produce("witness", 0, records.build_batch([Record(key=b"k", value=b"v")]))
         fetch = frames.fetch("witness", 0, 0, 1 << 10)
         error_at = frames.produce_error_offset("witness") - 4
         try:

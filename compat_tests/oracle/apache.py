@@ -18,6 +18,17 @@ from compat_tests.oracle.jars import java, kafka_class_path
 _STARTED = "Kafka Server started"
 _STOP_SECONDS = 60
 _START_SECONDS = 120
+# For tests: quick to start, light on two cores. A race uses the settings of Kafka's own start script instead.
+QUICK_JVM = ("-Xmx768M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+KAFKAS_OWN_JVM = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
 # Only the start-up sentence is wanted from INFO; everything else of interest is a warning.
 _LOGGING = """\
 rootLogger.level=WARN
@@ -41,12 +52,20 @@ class ApacheKafka:
 
     name = "apache"
 
-    def __init__(self, directory: Path, *, node_id: int = 1, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        node_id: int = 1,
+        settings: dict[str, str] | None = None,
+        jvm_options: tuple[str, ...] = QUICK_JVM,
+    ) -> None:
         self.directory = directory
         self.data_directory = directory / "data"
         self.node_id = node_id
         self.bootstrap = ""
         self._settings = settings or {}
+        self._jvm_options = jvm_options
         self._process: subprocess.Popen[str] | None = None
         self._last_lines: deque[str] = deque(maxlen=200)
         self._reader: threading.Thread | None = None
@@ -69,7 +88,7 @@ class ApacheKafka:
         properties.write_text(self._properties(broker_port, controller_port))
         logging = self.directory / "log4j2.properties"
         logging.write_text(_LOGGING)
-        jvm = [java(), "-Xmx768M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        jvm = [java(), *self._jvm_options]
         jvm += [f"-Dlog4j2.configurationFile={logging}", "-cp", kafka_class_path()]
         if not (self.data_directory / "meta.properties").exists():
             self._format([*jvm, "kafka.tools.StorageTool", "format", "-t", random_uuid(), "-c", str(properties)])
@@ -94,6 +113,11 @@ class ApacheKafka:
         finally:
             if self._reader is not None:
                 self._reader.join()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
 
     def output(self) -> str:
         return "\n".join(self._last_lines)
