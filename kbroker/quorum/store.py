@@ -1,0 +1,56 @@
+"""The file quorum-state: the last epoch, its leader or whom this node voted for. Written whole and renamed into place.
+
+    {"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],
+     "data_version":0}
+
+Version 0 belongs to static voters (controller.quorum.voters); version 1, of dynamic ones (KIP-853), names the voted
+directory instead of the voters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from kbroker.quorum.core import NOBODY, Election
+from kbroker.storage.checkpoints import write_whole
+
+FILE_NAME = "quorum-state"
+
+
+class BrokenQuorumStateError(ValueError):
+    """The file does not hold what it should; epochs and votes are unknown, so the node must not take part."""
+
+
+def read_election(directory: Path) -> Election:
+    """What was last persisted; a node that never voted is in epoch 0."""
+    path = directory / FILE_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Election()
+    try:
+        held = json.loads(text)
+        version = held["data_version"]
+        fields = (held["leaderEpoch"], held["leaderId"], held["votedId"])
+    except (ValueError, KeyError, TypeError) as problem:
+        raise BrokenQuorumStateError(f"{path} cannot be read: {problem!r}.") from None
+    if version not in (0, 1) or not all(isinstance(one, int) and one >= NOBODY for one in fields):
+        raise BrokenQuorumStateError(f"{path} does not hold an election state of version 0 or 1.")
+    epoch, leader_id, voted_id = fields
+    return Election(max(epoch, 0), leader_id, voted_id)
+
+
+def write_election(directory: Path, election: Election, voters: Iterable[int]) -> None:
+    """Durable when it returns: an epoch is used only afterwards."""
+    held = {
+        "clusterId": "",
+        "leaderId": election.leader_id,
+        "leaderEpoch": election.epoch,
+        "votedId": election.voted_id,
+        "appliedOffset": 0,
+        "currentVoters": [{"voterId": voter} for voter in sorted(voters)],
+        "data_version": 0,
+    }
+    write_whole(directory / FILE_NAME, json.dumps(held, separators=(",", ":")).encode())
