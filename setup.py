@@ -29,6 +29,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "fetch_session": (),
     "purgatory": (),
     "api.dispatch": (),
+    "api.fetch_request": (),
     "api.produce": (),
     "api.fetch": (),
     "api.direct": (),

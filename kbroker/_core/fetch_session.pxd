@@ -3,7 +3,7 @@
 # Called by   api/fetch; net/core creates and destroys the cache and lends it as Worker.sessions.
 # Threads     any; one mutex around the cache. It is a leaf: nothing else is locked while it is held.
 # Fails by    a Kafka error code, or no session (id 0) when the cache is full or memory ran out.
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 cdef void *sessions_create(int32_t sessions_max) noexcept nogil      # max.incremental.fetch.session.cache.slots; NULL: no memory
 cdef void sessions_destroy(void *sessions) noexcept nogil
@@ -26,7 +26,21 @@ cdef struct SessionPartition:
     int64_t high_watermark
     int64_t log_start_offset
 
-cdef struct Session                # opaque
+# For this room's eyes; others use the functions below.
+cdef struct Session:
+    int32_t id
+    int32_t epoch              # the one the next request must carry
+    uint64_t serial            # never used twice, unlike the id
+    bint by_id
+    int64_t last_used_ms
+    Session *chain             # same bucket
+    Session *older             # list by last use
+    Session *newer
+    SessionPartition *first
+    SessionPartition *last
+    SessionPartition **buckets
+    uint32_t mask
+    int32_t size
 
 cdef struct SessionTopic:          # how a request names a topic
     const uint8_t *id              # 16 bytes, or NULL: by name

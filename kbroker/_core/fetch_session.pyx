@@ -14,21 +14,6 @@ cdef enum:
     ID_BUCKETS = 1024
     FIRST_BUCKETS = 16
 
-cdef struct Session:
-    int32_t id
-    int32_t epoch              # the one the next request must carry
-    uint64_t serial            # never used twice, unlike the id
-    bint by_id
-    int64_t last_used_ms
-    Session *chain             # same bucket
-    Session *older             # list by last use
-    Session *newer
-    SessionPartition *first
-    SessionPartition *last
-    SessionPartition **buckets
-    uint32_t mask
-    int32_t size
-
 cdef struct Sessions:
     pthread_mutex_t lock
     Session *by_session_id[1024]

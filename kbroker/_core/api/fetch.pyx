@@ -1,8 +1,11 @@
 # Fetch: read the request, let its session say which partitions are meant, plan slices, answer or wait for more bytes.
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
+from kbroker._core.api.fetch_request cimport (
+    INCREMENTAL, NEW_SESSION, SESSIONLESS, FetchItem, FetchWork, add_item, read_fetch, read_forgotten, topic_key,
+)
 from kbroker._core.api.reply cimport begin_reply, put_endpoints, put_leader_tag, put_uuid
 from kbroker._core.api.request cimport CLOSE, PARKED, READY, Outcome, Request, Worker
 from kbroker._core.c.prelude cimport add_counter
@@ -10,13 +13,12 @@ from kbroker._core.clock cimport mono_ms
 from kbroker._core.errors cimport Err
 from kbroker._core.fetch_session cimport (
     Session, SessionPartition, SessionTopic, session_close, session_create, session_drop, session_epoch, session_first,
-    session_forget, session_id, session_move_last, session_put, session_resume, session_serial, session_size, session_step,
+    session_id, session_move_last, session_put, session_resume, session_serial, session_size, session_step,
     session_unlock,
 )
-from kbroker._core.limits cimport FETCH_PARTITIONS_MAX
 from kbroker._core.log.segment cimport Segment, segment_release
 from kbroker._core.partitions cimport (
-    Partition, ReadAsk, find_topic_by_id, find_topic_by_name, partition_read, table_release, table_retain, topic_partition,
+    ReadAsk, find_topic_by_id, find_topic_by_name, partition_read, table_release, table_retain, topic_partition,
 )
 from kbroker._core.purgatory cimport (
     SPARE_FETCH, Parked, block_reserve, parked_create, parked_free, parked_want, parked_watch, purgatory_park, spare_give,
@@ -26,158 +28,7 @@ from kbroker._core.wire.chain cimport (
     Chain, chain_put_slice, chain_seal, put_count, put_int8, put_int16, put_int32, put_int64, put_no_tags, put_string,
     put_uvarint,
 )
-from kbroker._core.wire.cursor cimport (
-    Cursor, cursor_over, fail, remaining, skip_tags, take_bytes, take_count, take_int8, take_int16, take_int32, take_int64,
-    take_string, take_uvarint,
-)
-
-
-# ---- reading ----
-
-cdef FetchItem *add_item(FetchWork *work) noexcept nogil:
-    cdef FetchItem *item
-    if work.count >= FETCH_PARTITIONS_MAX or \
-            not block_reserve(&work.block, (work.count + 1) * <int64_t> sizeof(FetchItem)):
-        return NULL
-    work.items = <FetchItem *> work.block.data
-    item = &work.items[work.count]
-    memset(item, 0, sizeof(FetchItem))
-    item.names_at = -1
-    item.listed = True
-    item.current_leader_epoch = -1
-    item.last_fetched_epoch = -1
-    work.count += 1
-    return item
-
-
-cdef bint read_topic_key(Cursor *c, const FetchWork *work, SessionTopic *topic) noexcept nogil:
-    topic.id = NULL
-    topic.name = NULL
-    topic.name_length = 0
-    if work.version >= 13:
-        topic.id = take_bytes(c, 16)
-        return topic.id != NULL
-    topic.name = take_string(c, work.flexible, &topic.name_length)
-    if topic.name == NULL:
-        fail(c)                    # a null name is no name
-    return topic.name != NULL
-
-
-cdef bint read_topic(Cursor *c, FetchWork *work) noexcept nogil:
-    cdef SessionTopic topic
-    cdef FetchItem *item
-    cdef int32_t partitions, i
-    cdef int16_t version = work.version
-    cdef int32_t smallest = 16 + (4 if version >= 9 else 0) + (8 if version >= 5 else 0) + (5 if version >= 12 else 0)
-    if not read_topic_key(c, work, &topic):
-        return True
-    partitions = take_count(c, work.flexible, smallest)
-    if partitions < 0:
-        c.truncated = True
-    for i in range(partitions):
-        item = add_item(work)
-        if item == NULL:
-            return False
-        if topic.id != NULL:
-            memcpy(item.id, topic.id, 16)
-        item.name = topic.name
-        item.name_length = topic.name_length
-        item.index = take_int32(c)
-        if version >= 9:
-            item.current_leader_epoch = take_int32(c)
-        item.offset = take_int64(c)
-        if version >= 12:
-            item.last_fetched_epoch = take_int32(c)
-        if version >= 5:
-            take_int64(c)          # a follower's log start offset
-        item.max_bytes = take_int32(c)
-        if version >= 12:
-            skip_tags(c)           # v17 ReplicaDirectoryId and v18 HighWatermark are for followers
-        if c.truncated:
-            return True
-    if version >= 12:
-        skip_tags(c)
-    return True
-
-
-cdef void read_forgotten(Cursor *c, const FetchWork *work, void *sessions, Session *session) noexcept nogil:
-    # Walks ForgottenTopicsData; with a session it also does what it says.
-    cdef SessionTopic topic
-    cdef int32_t topics = take_count(c, work.flexible, 3 if work.flexible else 6)
-    cdef int32_t partitions, index, i, j
-    if topics < 0:
-        c.truncated = True
-    for i in range(topics):
-        if not read_topic_key(c, work, &topic):
-            return
-        partitions = take_count(c, work.flexible, 4)
-        if partitions < 0:
-            c.truncated = True
-        for j in range(partitions):
-            index = take_int32(c)
-            if session != NULL:
-                session_forget(sessions, session, &topic, index)
-        if work.flexible:
-            skip_tags(c)
-        if c.truncated:
-            return
-
-
-cdef void read_closing_tags(Cursor *c, FetchWork *work) noexcept nogil:
-    # ReplicaState (tag 1, v15+) is the one that matters here; ClusterId (tag 0) is for the controller's listener.
-    cdef uint32_t count = take_uvarint(c)
-    cdef uint32_t tag
-    cdef Cursor inner
-    cdef uint32_t size
-    cdef const uint8_t *data
-    if count > remaining(c):
-        fail(c)
-    while count > 0 and not c.truncated:
-        tag = take_uvarint(c)
-        size = take_uvarint(c)
-        data = take_bytes(c, size)
-        if data != NULL and tag == 1 and work.version >= 15:
-            inner = cursor_over(data, size)
-            work.replica_id = take_int32(&inner)
-            if inner.truncated:
-                fail(c)
-        count -= 1
-
-
-cdef bint read_fetch(Request *r, FetchWork *work, const char **reason) noexcept nogil:
-    cdef Cursor c = cursor_over(r.body, r.body_length)
-    cdef int16_t version = r.api_version
-    cdef int32_t topics, length, i
-    work.version = version
-    work.flexible = r.flexible
-    work.correlation_id = r.correlation_id
-    work.replica_id = take_int32(&c) if version <= 14 else -1
-    work.max_wait_ms = take_int32(&c)
-    work.min_bytes = take_int32(&c)
-    work.max_bytes = take_int32(&c)
-    work.isolation_level = take_int8(&c)
-    work.asked_session_id = take_int32(&c) if version >= 7 else 0
-    work.asked_session_epoch = take_int32(&c) if version >= 7 else -1
-    topics = take_count(&c, work.flexible, 3 if work.flexible else 6)
-    if topics < 0:
-        c.truncated = True
-    for i in range(topics):
-        if not read_topic(&c, work):
-            reason[0] = b"Fetch names too many partitions"
-            return False
-        if c.truncated:
-            break
-    work.forgotten = c.at
-    if version >= 7:
-        read_forgotten(&c, work, NULL, NULL)
-    if version >= 11 and take_string(&c, work.flexible, &length) == NULL:
-        c.truncated = True         # the rack may be empty, not null
-    if version >= 12:
-        read_closing_tags(&c, work)
-    if c.truncated:
-        reason[0] = b"Fetch is shorter than its version says"
-        return False
-    return True
+from kbroker._core.wire.cursor cimport Cursor, cursor_over
 
 
 # ---- sessions ----
@@ -187,12 +38,6 @@ cdef void remember_ask(SessionPartition *p, const FetchItem *item) noexcept nogi
     p.max_bytes = item.max_bytes
     p.current_leader_epoch = item.current_leader_epoch
     p.last_fetched_epoch = item.last_fetched_epoch
-
-
-cdef void topic_key(const FetchWork *work, const FetchItem *item, SessionTopic *topic) noexcept nogil:
-    topic.id = <const uint8_t *> item.id if work.version >= 13 else NULL
-    topic.name = item.name if item.names_at < 0 else work.names.data + item.names_at
-    topic.name_length = item.name_length
 
 
 cdef bint copy_from_session(FetchWork *work, const Session *session) noexcept nogil:
@@ -308,8 +153,6 @@ cdef void begin_session(Worker *w, FetchWork *work) noexcept nogil:
     cdef SessionPartition *p
     cdef SessionTopic topic
     cdef int32_t i
-    if work.count == 0:
-        return
     session = session_create(w.sessions, work.version >= 13, mono_ms(w.clock))
     if session == NULL:
         return
@@ -349,12 +192,27 @@ cdef void resolve(FetchWork *work) noexcept nogil:
 
 
 cdef void plan_nothing(FetchItem *item, int16_t error) noexcept nogil:
-    memset(&item.found, 0, sizeof(item.found))
     item.found.plan.error = error
+    item.found.plan.segment = NULL
+    item.found.plan.length = 0
     item.found.plan.high_watermark = -1
     item.found.plan.last_stable_offset = -1
     item.found.plan.log_start_offset = -1
     item.found.diverging_epoch = -1
+
+
+cdef int16_t refuse_replica(FetchItem *item, ReadAsk *ask) noexcept nogil:
+    # This node replicates to nobody: what Kafka tells a broker that is not among the partition's replicas.
+    ask.max_bytes = 0
+    ask.at_least_one = False
+    ask.last_fetched_epoch = -1
+    ask.leader_only = True
+    partition_read(item.partition, ask, &item.found)
+    if item.found.plan.segment != NULL:
+        segment_release(item.found.plan.segment)
+    if item.found.plan.error != Err.NONE and item.found.plan.error != Err.OFFSET_OUT_OF_RANGE:
+        return item.found.plan.error
+    return Err.UNKNOWN_LEADER_EPOCH if ask.current_leader_epoch >= 0 else Err.NOT_LEADER_OR_FOLLOWER
 
 
 cdef bint plan(Worker *w, FetchWork *work, int64_t *found_bytes) noexcept nogil:
@@ -369,17 +227,21 @@ cdef bint plan(Worker *w, FetchWork *work, int64_t *found_bytes) noexcept nogil:
     for i in range(work.count):
         item = &work.items[i]
         if item.error != Err.NONE:
-            plan_nothing(item, item.error)
-            urgent = True
+            plan_nothing(item, item.error)     # told with the answer, yet no reason to answer early
             continue
         ask.offset = item.offset
         ask.current_leader_epoch = item.current_leader_epoch
         ask.last_fetched_epoch = item.last_fetched_epoch
-        ask.max_bytes = max(0, min(<int64_t> item.max_bytes, left))
+        ask.max_bytes = min(<int64_t> item.max_bytes, left)
         ask.at_least_one = at_least_one
         ask.read_committed = work.isolation_level == 1
         ask.leader_only = work.version < 11
-        partition_read(item.partition, &ask, &item.found)
+        if ask.max_bytes < 0:
+            plan_nothing(item, Err.UNKNOWN_SERVER_ERROR)
+        elif work.replica_id >= 0:
+            plan_nothing(item, refuse_replica(item, &ask))
+        else:
+            partition_read(item.partition, &ask, &item.found)
         if item.found.plan.error != Err.NONE or item.found.diverging_epoch >= 0:
             urgent = True
         if item.found.plan.length > 0:
@@ -532,7 +394,7 @@ cdef void write_reply(Worker *w, FetchWork *work, Chain *reply) noexcept nogil:
         put_int16(reply, work.error)
         put_int32(reply, work.session_id if work.error == Err.NONE else 0)
     put_topics(reply, work)
-    if work.version >= 16:
+    if work.version >= 16 and work.replica_id < 0:
         put_leaders(reply, work)
     else:
         put_no_tags(reply, work.flexible)
@@ -569,21 +431,37 @@ cdef bint complete_parked(Worker *w, Parked *p, bint expired, Chain *reply) noex
     return True
 
 
+cdef bint keep_names(FetchWork *work) noexcept nogil:
+    # The frame goes when the request parks: names of known topics live in the table, the others are copied.
+    cdef FetchItem *item
+    cdef int32_t i
+    for i in range(work.count):
+        item = &work.items[i]
+        if item.topic != NULL or item.names_at >= 0 or item.name == NULL:
+            continue
+        if not block_reserve(&work.names, work.names_used + item.name_length):
+            return False
+        memcpy(work.names.data + work.names_used, item.name, item.name_length)
+        item.names_at = work.names_used
+        work.names_used += item.name_length
+    return True
+
+
 cdef bint park(Worker *w, Request *r, FetchWork *work, int64_t bytes) noexcept nogil:
     # False: no memory for it; the request is answered at once with what there is.
     cdef FetchWork *kept = <FetchWork *> malloc(sizeof(FetchWork))
     cdef Parked *p = parked_create(work.count)
     cdef FetchItem *item
     cdef int32_t i
-    if kept == NULL or p == NULL:
+    if kept == NULL or p == NULL or not keep_names(work):
         free(kept)
         if p != NULL:
             parked_free(p)
         return False
     for i in range(work.count):
-        # Parking happens without errors, so every topic is known and every name lives in the table.
         item = &work.items[i]
-        parked_watch(w, p, item.partition, item.found.seen_state, item.found.seen_high_watermark)
+        if item.partition != NULL:
+            parked_watch(w, p, item.partition, item.found.seen_state, item.found.seen_high_watermark)
     parked_want(p, work.min_bytes - bytes)
     kept[0] = work[0]
     kept.forgotten = NULL
@@ -599,6 +477,22 @@ cdef bint park(Worker *w, Request *r, FetchWork *work, int64_t bytes) noexcept n
     return True
 
 
+cdef bint any_known(const FetchWork *work) noexcept nogil:
+    cdef int32_t i
+    for i in range(work.count):
+        if work.items[i].error == Err.NONE:
+            return True
+    return False
+
+
+cdef void refuse_isolation(FetchWork *work) noexcept nogil:
+    # Only read_uncommitted and read_committed exist; Kafka's answer to another level names every partition.
+    cdef int32_t i
+    work.error = Err.UNKNOWN_SERVER_ERROR
+    for i in range(work.count):
+        work.items[i].error = Err.UNKNOWN_SERVER_ERROR
+
+
 cdef Outcome fetch(Worker *w, Request *r, Chain *reply) noexcept nogil:
     cdef FetchWork work
     cdef int64_t bytes = 0
@@ -609,41 +503,15 @@ cdef Outcome fetch(Worker *w, Request *r, Chain *reply) noexcept nogil:
     if not read_fetch(r, &work, &r.reason):
         release_work(w, &work)
         return CLOSE
-    choose_session(w, r, &work)
-    resolve(&work)
+    if work.isolation_level == 0 or work.isolation_level == 1:
+        choose_session(w, r, &work)
+        resolve(&work)
+    else:
+        refuse_isolation(&work)
     work.min_bytes = min(work.min_bytes, min(work.max_bytes, w.fetch_max_bytes))
-    now = plan(w, &work, &bytes)
-    if not now and bytes < work.min_bytes and work.max_wait_ms > 0 and work.count > 0 and park(w, r, &work, bytes):
+    now = plan(w, &work, &bytes) or not any_known(&work)
+    if not now and bytes < work.min_bytes and work.max_wait_ms > 0 and park(w, r, &work, bytes):
         return PARKED
     write_reply(w, &work, reply)
     release_work(w, &work)
     return READY
-
-
-def describe(bytes frame not None, int version):
-    """What the reader found in a Fetch body, as a dict with the schema's names, or None."""
-    cdef Request r
-    cdef FetchWork work
-    cdef const char *reason = NULL
-    memset(&r, 0, sizeof(Request))
-    memset(&work, 0, sizeof(FetchWork))
-    r.api_version = version
-    r.flexible = version >= 12
-    r.body = <const uint8_t *> <const char *> frame
-    r.body_length = <int32_t> len(frame)
-    try:
-        if not read_fetch(&r, &work, &reason):
-            return None
-        return {
-            "replica_id": work.replica_id, "max_wait_ms": work.max_wait_ms, "min_bytes": work.min_bytes,
-            "max_bytes": work.max_bytes, "isolation_level": work.isolation_level,
-            "session_id": work.asked_session_id, "session_epoch": work.asked_session_epoch,
-            "partitions": [describe_item(&work, &work.items[i]) for i in range(work.count)],
-        }
-    finally:
-        release_work(NULL, &work)
-
-
-cdef tuple describe_item(FetchWork *work, FetchItem *item):
-    topic = (<const char *> item.id)[:16] if work.version >= 13 else (<const char *> item.name)[:item.name_length]
-    return topic, item.index, item.current_leader_epoch, item.offset, item.last_fetched_epoch, item.max_bytes

@@ -215,8 +215,11 @@ cdef bint judge(Worker *w, const Request *r, ProduceWork *work) noexcept nogil:
 
 cdef void refuse_transaction(const ProduceWork *work, ProduceItem *item) noexcept nogil:
     # No coordinator has verified this transaction, because there is none: what Kafka answers for an unverified one.
-    item.error = Err.TRANSACTION_ABORTABLE if work.version >= 11 else Err.INVALID_TXN_STATE
-    item.message = b"Partition was not added to the transaction"
+    if work.version >= 11:         # KIP-890: the client knows how to abort and go on
+        item.error = Err.TRANSACTION_ABORTABLE
+    else:
+        item.error = Err.INVALID_TXN_STATE
+        item.message = b"Partition was not added to the transaction"
 
 
 # ---- appending ----
