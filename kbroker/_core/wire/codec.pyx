@@ -14,12 +14,16 @@ from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool, PyTypeObj
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memmove
 from kbroker._core.limits cimport DECODE_BUDGET_BYTES, TAGS_MAX
 from kbroker._core.wire.cursor cimport (
-    Cursor, cursor_over, load_be32, remaining, store_be16, store_be32, store_be64, take_bytes,
-    take_count, take_int8, take_int16, take_int32, take_int64, take_string, take_blob, take_uvarint,
+    Cursor, cursor_over, load_be32, remaining, take_blob, take_bytes, take_count, take_int8, take_int16, take_int32,
+    take_int64, take_string, take_uvarint,
+)
+from kbroker._core.wire.writer cimport (
+    Writer, close_writer, open_writer, put_int8, put_int16, put_int32, put_int64, put_run, put_uvarint, room,
+    store_uvarint, uvarint_length,
 )
 
 cdef extern from "Python.h":
@@ -424,20 +428,10 @@ cdef object read_sized(Reader *r, const Op *op, Plan root):
 
 # ---------------------------------------------------------------------------------------------------------- writing
 
-cdef struct Writer:
-    uint8_t *data
-    int64_t used
-    int64_t capacity
-
-
 def encode(Plan plan not None, value, bytes prefix=b""):
     """`prefix` and the object's bytes behind it."""
     cdef Writer w
-    w.used = 0
-    w.capacity = FIRST_CAPACITY + PyBytes_GET_SIZE(prefix)
-    w.data = <uint8_t *> malloc(w.capacity)
-    if w.data == NULL:
-        raise MemoryError
+    open_writer(&w, FIRST_CAPACITY + PyBytes_GET_SIZE(prefix))
     try:
         put_run(&w, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
         write_struct(&w, plan, value)
@@ -445,62 +439,7 @@ def encode(Plan plan not None, value, bytes prefix=b""):
     except EncodeError as error:
         raise EncodeError(f"{plan.title}: {error}") from None
     finally:
-        free(w.data)
-
-
-cdef int grow(Writer *w, int64_t count) except -1:
-    cdef int64_t capacity = 2 * w.capacity + count
-    cdef uint8_t *data = <uint8_t *> realloc(w.data, capacity)
-    if data == NULL:
-        raise MemoryError
-    w.data = data
-    w.capacity = capacity
-    return 0
-
-cdef inline uint8_t *room(Writer *w, int64_t count) except NULL:
-    if w.capacity - w.used < count:
-        grow(w, count)
-    cdef uint8_t *p = w.data + w.used
-    w.used += count
-    return p
-
-cdef inline int put_run(Writer *w, const void *data, int64_t length) except -1:
-    memcpy(room(w, length), data, length)
-    return 0
-
-cdef inline int put_int8(Writer *w, int8_t value) except -1:
-    room(w, 1)[0] = <uint8_t> value
-    return 0
-
-cdef inline int put_int16(Writer *w, int16_t value) except -1:
-    store_be16(room(w, 2), value)
-    return 0
-
-cdef inline int put_int32(Writer *w, int32_t value) except -1:
-    store_be32(room(w, 4), value)
-    return 0
-
-cdef inline int put_int64(Writer *w, int64_t value) except -1:
-    store_be64(room(w, 8), value)
-    return 0
-
-cdef inline int uvarint_length(uint32_t value) noexcept:
-    cdef int length = 1
-    while value >= 0x80:
-        value >>= 7
-        length += 1
-    return length
-
-cdef inline void store_uvarint(uint8_t *p, uint32_t value) noexcept:
-    while value >= 0x80:
-        p[0] = <uint8_t> (value | 0x80)
-        p += 1
-        value >>= 7
-    p[0] = <uint8_t> value
-
-cdef inline int put_uvarint(Writer *w, uint32_t value) except -1:
-    store_uvarint(room(w, uvarint_length(value)), value)
-    return 0
+        close_writer(&w)
 
 
 cdef object refused(const Op *op, str reason):
