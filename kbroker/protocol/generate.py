@@ -5,8 +5,8 @@
   errors.py             one exception per error code, and the same codes for `_core` (errors.pxd, .pyx, .pyi)
 
 The files are checked in; a test runs this and compares. Classes are plain slotted ones with `__init__` written out and
-stand in one module per API: all 600 cost 20 ms to import, the few that a broker starts with about one; as slotted
-dataclasses they would cost 390 ms.
+stand in one module per API: each API that is used costs 0.3 ms to import, all 600 classes 20 ms; as slotted dataclasses
+they would cost 390 ms.
 """
 
 from __future__ import annotations
