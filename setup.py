@@ -38,6 +38,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "net.connection": (),
     "net.egress": (),
     "net.mailbox": (),
+    "net.service": (),
     "net.loop": (),
     "core": (),
 }

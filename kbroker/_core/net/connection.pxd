@@ -1,0 +1,92 @@
+# connection: one client: frames in, ordered replies out, and where the two stand.
+# Owns        its socket, the buffer of what has arrived and cannot be handled yet, its unsent replies.
+# Called by   net/loop.
+# Threads     one network thread for life.
+# Returns     connection_receive: bytes, 0 at the end of the stream, or -errno. Never raises, never takes the GIL.
+# Invariants  own[start:filled] has arrived and is not handled; without such bytes there is no buffer, so an idle connection
+#             costs its struct and nothing more. A buffer is never larger than twice what has arrived (at least the pool's
+#             smallest, or LARGE_BUFFER_FIRST_BYTES after a large frame), whatever size a frame claims. Bytes move only in
+#             connection_keep and connection_receive, never during a request.
+#             A connection has at most one request with the purgatory or the control loop: `waiting` says which.
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
+
+from kbroker._core.net.egress cimport Outflow, Transform
+from kbroker._core.net.mailbox cimport Address
+
+cdef enum:
+    BUFFER_CLASSES = 11              # 4 KiB, doubling, to 4 MiB; larger ones are not kept
+
+cdef struct Receiver:                # what one loop receives with
+    uint8_t *chunk                   # RECEIVE_CHUNK_BYTES, shared: most frames arrive, are handled and are gone within it
+    void *pool[BUFFER_CLASSES]       # idle buffers, each beginning with a pointer to the next
+    bint drained                     # the last receive got less than it had room for: the socket is empty
+    int64_t pooled_bytes
+    int64_t lent_bytes               # held by connections
+
+cdef enum Waiting:
+    NO_REQUEST = 0
+    PARKED_REQUEST = 1               # purgatory has it
+    POSTED_REQUEST = 2               # the control loop has it
+    STALLED_REQUEST = 3              # the control loop shall have it: the mailbox was full, the frame is the first in `own`
+
+cdef struct Connection
+
+cdef struct Link:                    # a place in one of the loop's lists
+    Link *next
+    Link *previous
+    Connection *owner
+
+cdef struct Connection:
+    int fd                           # -1: free
+    int32_t slot
+    uint64_t generation
+    int8_t interest                  # what the poller was told
+    int8_t waiting
+    int8_t closing                   # closes once everything is sent
+    int8_t more                      # `own` may hold whole frames that had to wait
+    int8_t large                     # the last frame was: receive into `own`, to the frame's end
+    int8_t close_reason              # of `closing`
+    int32_t listener_index
+    int64_t principal                # 0: anonymous
+    uint64_t serial                  # of the posted request: a stale token finds another one
+    int64_t muted_until_ms           # 0: not muted
+    int64_t active_ms                # last byte in or out
+    uint8_t *own
+    int64_t capacity
+    int64_t start
+    int64_t filled
+    Outflow out
+    const Transform *transform       # NULL: plain
+    void *transform_state
+    Address address
+    Link idle                        # by active_ms, oldest first
+    Link turn                        # has more to do next turn
+    Link held                        # waits for the mailbox, or for muted_until_ms
+
+cdef int receiver_open(Receiver *r) noexcept nogil
+cdef void receiver_close(Receiver *r) noexcept nogil
+# Receives once. On success at[0:length[0]] is everything unhandled, in one run: in the loop's chunk or in `own`.
+cdef int64_t connection_receive(Connection *c, Receiver *r, uint8_t **at, int64_t *length) noexcept nogil
+# Keeps the unhandled rest of such a run; with length 0 the buffer is given back. False: no memory.
+cdef bint connection_keep(Connection *c, Receiver *r, uint8_t *at, int64_t length) noexcept nogil
+
+cdef inline void list_init(Link *head) noexcept nogil:
+    head.next = head
+    head.previous = head
+    head.owner = NULL
+
+cdef inline bint linked(const Link *l) noexcept nogil:
+    return l.next != NULL
+
+cdef inline void list_append(Link *head, Link *l) noexcept nogil:
+    l.next = head
+    l.previous = head.previous
+    head.previous.next = l
+    head.previous = l
+
+cdef inline void list_remove(Link *l) noexcept nogil:
+    if l.next != NULL:
+        l.previous.next = l.next
+        l.next.previous = l.previous
+        l.next = NULL
+        l.previous = NULL

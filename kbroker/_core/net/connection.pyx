@@ -1,0 +1,180 @@
+# Receiving: where bytes lie until they are whole frames.
+from libc.errno cimport ENOMEM, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memmove, memset
+
+from kbroker._core.limits cimport (
+    CONNECTION_BUFFER_FIRST_BYTES,
+    LARGE_BUFFER_FIRST_BYTES,
+    LARGE_FRAME_BYTES,
+    RECEIVE_CHUNK_BYTES,
+    RECEIVE_POOL_KEEP_BYTES,
+)
+from kbroker._core.wire.cursor cimport load_be32
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t recv(int fd, void *into, size_t length, int flags) noexcept
+
+
+cdef int receiver_open(Receiver *r) noexcept nogil:
+    memset(r, 0, sizeof(Receiver))
+    r.chunk = <uint8_t *> malloc(RECEIVE_CHUNK_BYTES)
+    return 0 if r.chunk != NULL else -ENOMEM
+
+
+cdef void receiver_close(Receiver *r) noexcept nogil:
+    cdef void *buffer
+    cdef int i
+    for i in range(BUFFER_CLASSES):
+        while r.pool[i] != NULL:
+            buffer = r.pool[i]
+            r.pool[i] = (<void **> buffer)[0]
+            free(buffer)
+    free(r.chunk)
+    r.chunk = NULL
+
+
+cdef inline int class_of(int64_t capacity) noexcept nogil:
+    # The class whose buffers hold `capacity` bytes; BUFFER_CLASSES when none does.
+    cdef int found = 0
+    cdef int64_t holds = CONNECTION_BUFFER_FIRST_BYTES
+    while holds < capacity and found < BUFFER_CLASSES:
+        holds *= 2
+        found += 1
+    return found
+
+
+cdef uint8_t *lend(Receiver *r, int64_t *capacity) noexcept nogil:
+    # A buffer of at least capacity[0] bytes, which becomes its true capacity.
+    cdef int which = class_of(capacity[0])
+    cdef void *buffer
+    if which < BUFFER_CLASSES:
+        capacity[0] = <int64_t> CONNECTION_BUFFER_FIRST_BYTES << which
+    if which < BUFFER_CLASSES and r.pool[which] != NULL:
+        buffer = r.pool[which]
+        r.pool[which] = (<void **> buffer)[0]
+        r.pooled_bytes -= capacity[0]
+    else:
+        buffer = malloc(capacity[0])
+        if buffer == NULL:
+            return NULL
+    r.lent_bytes += capacity[0]
+    return <uint8_t *> buffer
+
+
+cdef void take_back(Receiver *r, uint8_t *buffer, int64_t capacity) noexcept nogil:
+    cdef int which = class_of(capacity)
+    r.lent_bytes -= capacity
+    if which == BUFFER_CLASSES or r.pooled_bytes + capacity > RECEIVE_POOL_KEEP_BYTES:
+        free(buffer)
+        return
+    (<void **> buffer)[0] = r.pool[which]
+    r.pool[which] = buffer
+    r.pooled_bytes += capacity
+
+
+cdef bint regrow(Connection *c, Receiver *r, int64_t capacity) noexcept nogil:
+    # Moves what has arrived into a buffer of at least `capacity` bytes, to its front.
+    cdef int64_t held = c.filled - c.start
+    cdef uint8_t *wider
+    cdef void *grown
+    if c.own != NULL and c.start == 0 and class_of(c.capacity) == BUFFER_CLASSES:
+        grown = realloc(c.own, capacity)         # past the pool the allocator moves pages, not bytes
+        if grown == NULL:
+            return False
+        r.lent_bytes += capacity - c.capacity
+        c.own = <uint8_t *> grown
+        c.capacity = capacity
+        return True
+    wider = lend(r, &capacity)
+    if wider == NULL:
+        return False
+    if c.own != NULL:
+        memcpy(wider, c.own + c.start, held)
+        take_back(r, c.own, c.capacity)
+    c.own = wider
+    c.capacity = capacity
+    c.start = 0
+    c.filled = held
+    return True
+
+
+cdef int64_t room_wanted(Connection *c, Receiver *r) noexcept nogil:
+    # How many bytes to receive into `own`, which is made large enough; -1: no memory. The frame's size is known to be legal
+    # once its four bytes are there: the loop has looked at them.
+    cdef int64_t target, capacity
+    cdef int64_t total = 0
+    if c.filled >= 4:
+        total = 4 + <int64_t> load_be32(c.own)
+    if c.own == NULL:
+        if not regrow(c, r, LARGE_BUFFER_FIRST_BYTES):
+            return -1
+    elif c.filled == c.capacity:
+        capacity = c.capacity * 2
+        if total > LARGE_FRAME_BYTES and capacity > total:
+            capacity = total
+        if not regrow(c, r, capacity):
+            return -1
+    target = c.capacity
+    if total > LARGE_FRAME_BYTES or (c.large and total > 0):
+        target = total if total < c.capacity else c.capacity
+    elif c.large:
+        target = 4
+    return target - c.filled
+
+
+cdef int64_t connection_receive(Connection *c, Receiver *r, uint8_t **at, int64_t *length) noexcept nogil:
+    cdef uint8_t *into = r.chunk
+    cdef int64_t room = RECEIVE_CHUNK_BYTES
+    cdef bint own = c.filled > 0 or c.large
+    cdef ssize_t n
+    if own:
+        if c.start > 0:                          # only a part of one frame is left by now
+            memmove(c.own, c.own + c.start, c.filled - c.start)
+            c.filled -= c.start
+            c.start = 0
+        room = room_wanted(c, r)
+        if room < 0:
+            return -ENOMEM
+        into = c.own + c.filled
+    if c.transform != NULL:
+        n = c.transform.receive(c.transform_state, c.fd, into, room)
+    else:
+        n = recv(c.fd, into, room, 0)
+    r.drained = n < room
+    if n <= 0:
+        n = -errno if n < 0 else 0
+        if own and c.filled == 0:
+            connection_keep(c, r, NULL, 0)
+        return n
+    if own:
+        c.filled += n
+        at[0] = c.own
+        length[0] = c.filled
+    else:
+        at[0] = into
+        length[0] = n
+    return n
+
+
+cdef bint connection_keep(Connection *c, Receiver *r, uint8_t *at, int64_t length) noexcept nogil:
+    if length == 0:
+        if c.own != NULL:
+            take_back(r, c.own, c.capacity)
+        c.own = NULL
+        c.capacity = 0
+        c.start = 0
+        c.filled = 0
+        return True
+    if c.own != NULL and at >= c.own and at < c.own + c.capacity:
+        c.start = at - c.own
+        c.filled = c.start + length
+        return True
+    # Twice what has arrived: the rest of the frame has room to come, and the claimed size is not believed.
+    if not regrow(c, r, length * 2):
+        return False
+    memcpy(c.own, at, length)
+    c.start = 0
+    c.filled = length
+    return True

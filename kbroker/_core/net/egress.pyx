@@ -1,0 +1,212 @@
+# Sending replies: gather, sendfile, resume.
+from libc.errno cimport EAGAIN, EINTR, EINVAL, EIO, ENOSYS, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+from posix.types cimport off_t
+from posix.uio cimport iovec
+from posix.unistd cimport pread
+
+from kbroker._core.limits cimport CHAIN_POOL, COPY_SLICE_BYTES, IOV_PIECES, SENDFILE_CHUNK_BYTES
+from kbroker._core.wire.chain cimport Chain, Piece, chain_clear, chain_free
+
+cdef extern from "<sys/socket.h>" nogil:
+    cdef struct msghdr:
+        iovec *msg_iov
+        size_t msg_iovlen
+    ssize_t sendmsg(int fd, const msghdr *message, int flags) noexcept
+    int MSG_NOSIGNAL, MSG_MORE
+
+cdef extern from "<sys/sendfile.h>" nogil:
+    ssize_t sendfile(int out_fd, int in_fd, off_t *offset, size_t count) noexcept
+
+
+cdef void egress_close(Egress *e) noexcept nogil:
+    cdef Chain *c = e.pool
+    cdef Chain *following
+    while c != NULL:
+        following = c.next
+        chain_free(c)
+        free(c)
+        c = following
+    e.pool = NULL
+    e.pooled = 0
+    free(e.scratch)
+    e.scratch = NULL
+
+
+cdef Chain *egress_chain(Egress *e) noexcept nogil:
+    cdef Chain *c = e.pool
+    if c == NULL:
+        return <Chain *> calloc(1, sizeof(Chain))
+    e.pool = c.next
+    e.pooled -= 1
+    c.next = NULL
+    return c
+
+
+cdef void egress_recycle(Egress *e, Chain *c) noexcept nogil:
+    chain_clear(c)
+    if e.pooled >= CHAIN_POOL:
+        chain_free(c)
+        free(c)
+        return
+    c.next = e.pool
+    e.pool = c
+    e.pooled += 1
+
+
+cdef void outflow_queue(Outflow *o, Chain *c) noexcept nogil:
+    c.next = NULL
+    if o.last == NULL:
+        o.first = c
+    else:
+        o.last.next = c
+    o.last = c
+    o.unsent_bytes += c.total_bytes
+    o.unsent_replies += 1
+
+
+cdef void outflow_drop(Outflow *o, Egress *e) noexcept nogil:
+    cdef Chain *c
+    while o.first != NULL:
+        c = o.first
+        o.first = c.next
+        egress_recycle(e, c)
+    o.last = NULL
+    o.unsent_bytes = 0
+    o.unsent_replies = 0
+
+
+cdef void advance(Outflow *o, Egress *e, int64_t sent) noexcept nogil:
+    # Walks `sent` bytes on; what is wholly sent is given back at once, so that a segment is not held by a slow reader's tail.
+    cdef Chain *c
+    cdef Piece *piece
+    cdef int64_t rest
+    o.unsent_bytes -= sent
+    while o.first != NULL:
+        c = o.first
+        while c.next_piece < c.piece_count:
+            piece = &c.pieces[c.next_piece]
+            rest = piece.length - c.sent_in_piece
+            if sent < rest:
+                c.sent_in_piece += sent
+                return
+            sent -= rest
+            c.sent_in_piece = 0
+            c.next_piece += 1
+            if piece.drop != NULL:
+                piece.drop(piece.owner)
+                piece.drop = NULL
+        o.first = c.next
+        if o.first == NULL:
+            o.last = NULL
+        o.unsent_replies -= 1
+        egress_recycle(e, c)
+        if sent == 0:
+            return
+
+
+cdef ssize_t send_runs(Outflow *o, int fd, const Transform *t, void *state, int64_t *asked) noexcept nogil:
+    # Gathers byte runs over as many replies as lie before the next file slice.
+    cdef iovec runs[IOV_PIECES]
+    cdef msghdr message
+    cdef Chain *c = o.first
+    cdef Piece *piece
+    cdef int32_t i = c.next_piece
+    cdef int64_t skip = c.sent_in_piece
+    cdef int count = 0
+    cdef int flags = MSG_NOSIGNAL
+    asked[0] = 0
+    while c != NULL and count < IOV_PIECES:
+        if i == c.piece_count:
+            c = c.next
+            i = 0
+            continue
+        piece = &c.pieces[i]
+        if piece.fd >= 0:
+            # The slice follows at once: let the header wait for it instead of leaving in a packet of its own.
+            flags |= MSG_MORE
+            break
+        runs[count].iov_base = c.arena + piece.start + skip
+        runs[count].iov_len = piece.length - skip
+        asked[0] += piece.length - skip
+        skip = 0
+        count += 1
+        i += 1
+    if t != NULL:
+        return t.send(state, fd, runs, count)
+    memset(&message, 0, sizeof(message))
+    message.msg_iov = runs
+    message.msg_iovlen = count
+    return sendmsg(fd, &message, flags)
+
+
+cdef ssize_t send_copy(Egress *e, int fd, const Transform *t, void *state, int file_fd, int64_t position,
+                       int64_t length) noexcept nogil:
+    # pread + send. What the socket does not take is read again next time: a slow reader owns no copy.
+    cdef iovec run
+    cdef msghdr message
+    cdef ssize_t n
+    if e.scratch == NULL:
+        e.scratch = <uint8_t *> malloc(COPY_SLICE_BYTES)
+        if e.scratch == NULL:
+            return -1
+    n = pread(file_fd, e.scratch, COPY_SLICE_BYTES if length > COPY_SLICE_BYTES else length, position)
+    if n <= 0:
+        return 0
+    run.iov_base = e.scratch
+    run.iov_len = n
+    if t != NULL:
+        return t.send(state, fd, &run, 1)
+    memset(&message, 0, sizeof(message))
+    message.msg_iov = &run
+    message.msg_iovlen = 1
+    return sendmsg(fd, &message, MSG_NOSIGNAL)
+
+
+cdef ssize_t send_slice(Outflow *o, Egress *e, int fd, const Transform *t, void *state, int64_t budget) noexcept nogil:
+    cdef Piece *piece = &o.first.pieces[o.first.next_piece]
+    cdef int64_t position = piece.start + o.first.sent_in_piece
+    cdef int64_t length = piece.length - o.first.sent_in_piece
+    cdef off_t at = position
+    cdef ssize_t n
+    if length > budget:
+        length = budget
+    if t == NULL and not e.portable:
+        n = sendfile(fd, piece.fd, &at, length)
+        # A descriptor that cannot be spliced (some file systems) is copied.
+        if n >= 0 or (errno != EINVAL and errno != ENOSYS):
+            return n
+    return send_copy(e, fd, t, state, piece.fd, position, length)
+
+
+cdef Sent outflow_send(Outflow *o, Egress *e, int fd, const Transform *t, void *transform_state, int64_t *sent) noexcept nogil:
+    cdef int64_t budget = SENDFILE_CHUNK_BYTES
+    cdef int64_t asked
+    cdef ssize_t n
+    cdef bint slice_next
+    sent[0] = 0
+    while o.first != NULL:
+        if budget <= 0:
+            return TURN_OVER
+        asked = 0
+        slice_next = o.first.pieces[o.first.next_piece].fd >= 0
+        if slice_next:
+            n = send_slice(o, e, fd, t, transform_state, budget)
+            if n == 0:
+                return SLICE_FAILED
+        else:
+            n = send_runs(o, fd, t, transform_state, &asked)
+        if n < 0:
+            if errno == EINTR:
+                continue
+            if errno == EAGAIN:
+                return BLOCKED
+            return SLICE_FAILED if slice_next and errno == EIO else SEND_FAILED
+        sent[0] += n
+        budget -= n
+        advance(o, e, n)
+        if not slice_next and n < asked:
+            return BLOCKED               # a short send is a full socket; no need to hear it again as EAGAIN
+    return ALL_SENT

@@ -1,0 +1,40 @@
+# listener: accepting, and who is let in.
+# Owns        the listening descriptor of a Listener (the loop closes it); the counts per address in Admission.
+# Called by   net/loop: the first loop accepts for all, and every loop tells Admission when a connection is gone.
+# Threads     Listener: the first loop. Admission: any, one mutex, a leaf.
+# Returns     accept_next: a descriptor, or -errno. Never raises, never takes the GIL.
+# Invariants  one exclusive listening socket per listener: SO_REUSEPORT would let a second broker bind the same port unnoticed.
+#             Accepted sockets are non-blocking, close-on-exec and send without delay.
+from libc.stdint cimport int32_t, uint8_t
+
+from kbroker._core.net.mailbox cimport Address
+from kbroker._core.partitions cimport pthread_mutex_t
+
+cdef struct Listener:
+    int fd                     # -1: closed
+    bint watched               # the poller reports it readable
+
+cdef enum:
+    ADDRESS_BUCKETS = 1024
+
+cdef struct AddressCount:
+    AddressCount *next
+    int32_t count
+    uint8_t v6
+    uint8_t host[16]
+
+cdef struct Admission:
+    pthread_mutex_t lock
+    int32_t connections_max        # max.connections: further ones wait in the backlog
+    int32_t per_address_max        # max.connections.per.ip: further ones are closed at once
+    int32_t open
+    int32_t waiting                # accepting stands still until someone leaves
+    AddressCount **buckets         # NULL: addresses are not counted
+
+cdef int accept_next(int listening_fd, Address *address) noexcept nogil
+
+cdef int admission_open(Admission *a, int32_t connections_max, int32_t per_address_max) noexcept nogil
+cdef void admission_close(Admission *a) noexcept nogil
+cdef bint admission_full(Admission *a) noexcept nogil                             # then `waiting` is noted
+cdef bint admission_enter(Admission *a, const Address *address) noexcept nogil    # False: too many from there
+cdef bint admission_leave(Admission *a, const Address *address) noexcept nogil    # True: someone waits for the room

@@ -1,0 +1,163 @@
+# Accepting connections, and the counts that limit them.
+from libc.errno cimport ENOMEM, errno
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, memset
+
+from kbroker._core.partitions cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
+from kbroker._core.wire.cursor cimport load_be16
+
+cdef extern from "<sys/socket.h>" nogil:
+    cdef struct sockaddr:
+        unsigned short sa_family
+    cdef struct sockaddr_storage:
+        unsigned short ss_family
+    ctypedef unsigned int socklen_t
+    int accept4(int fd, sockaddr *address, socklen_t *length, int flags) noexcept
+    int setsockopt(int fd, int level, int option, const void *value, socklen_t length) noexcept
+    int SOCK_NONBLOCK, SOCK_CLOEXEC, AF_INET, AF_INET6, SOL_SOCKET, SO_KEEPALIVE
+
+cdef extern from "<netinet/in.h>" nogil:
+    cdef struct in_addr:
+        uint32_t s_addr
+    cdef struct sockaddr_in:
+        unsigned short sin_port
+        in_addr sin_addr
+    cdef struct in6_addr:
+        pass
+    cdef struct sockaddr_in6:
+        unsigned short sin6_port
+        in6_addr sin6_addr
+    int IPPROTO_TCP
+
+cdef extern from "<netinet/tcp.h>" nogil:
+    int TCP_NODELAY
+
+
+cdef void read_address(const sockaddr_storage *from_, Address *address) noexcept nogil:
+    cdef const sockaddr_in *v4
+    cdef const sockaddr_in6 *v6
+    cdef const uint8_t *text
+    memset(address, 0, sizeof(Address))
+    if from_.ss_family == AF_INET:
+        v4 = <const sockaddr_in *> from_
+        address.port = load_be16(<const uint8_t *> &v4.sin_port)
+        memcpy(address.host, &v4.sin_addr, 4)
+    elif from_.ss_family == AF_INET6:
+        v6 = <const sockaddr_in6 *> from_
+        text = <const uint8_t *> &v6.sin6_addr
+        address.port = load_be16(<const uint8_t *> &v6.sin6_port)
+        # An IPv4 client of a dual-stack socket comes as ::ffff:a.b.c.d; it is counted and named as what it is.
+        if memcmp(text, b"\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) == 0:
+            memcpy(address.host, text + 12, 4)
+        else:
+            address.v6 = 1
+            memcpy(address.host, text, 16)
+
+
+cdef int accept_next(int listening_fd, Address *address) noexcept nogil:
+    cdef sockaddr_storage from_
+    cdef socklen_t length = sizeof(from_)
+    cdef int one = 1
+    cdef int fd
+    memset(&from_, 0, sizeof(from_))
+    fd = accept4(listening_fd, <sockaddr *> &from_, &length, SOCK_NONBLOCK | SOCK_CLOEXEC)
+    if fd < 0:
+        return -errno
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one))
+    read_address(&from_, address)
+    return fd
+
+
+cdef int admission_open(Admission *a, int32_t connections_max, int32_t per_address_max) noexcept nogil:
+    memset(a, 0, sizeof(Admission))
+    pthread_mutex_init(&a.lock, NULL)
+    a.connections_max = connections_max
+    a.per_address_max = per_address_max
+    if per_address_max == 0x7fffffff:
+        return 0
+    a.buckets = <AddressCount **> calloc(ADDRESS_BUCKETS, sizeof(AddressCount *))
+    return 0 if a.buckets != NULL else -ENOMEM
+
+
+cdef void admission_close(Admission *a) noexcept nogil:
+    cdef AddressCount *entry
+    cdef AddressCount *following
+    cdef int32_t i
+    if a.buckets != NULL:
+        for i in range(ADDRESS_BUCKETS):
+            entry = a.buckets[i]
+            while entry != NULL:
+                following = entry.next
+                free(entry)
+                entry = following
+    free(a.buckets)
+    a.buckets = NULL
+    pthread_mutex_destroy(&a.lock)
+
+
+cdef AddressCount **find_count(Admission *a, const Address *address) noexcept nogil:
+    # The pointer that leads to the address's entry, or the end of its bucket.
+    cdef uint32_t hash = 2166136261
+    cdef AddressCount **at
+    cdef int i
+    for i in range(16):
+        hash = (hash ^ address.host[i]) * 16777619
+    at = &a.buckets[hash % ADDRESS_BUCKETS]
+    while at[0] != NULL and (at[0].v6 != address.v6 or memcmp(at[0].host, address.host, 16) != 0):
+        at = &at[0].next
+    return at
+
+
+cdef bint admission_full(Admission *a) noexcept nogil:
+    cdef bint full
+    pthread_mutex_lock(&a.lock)
+    full = a.open >= a.connections_max
+    if full:
+        a.waiting = 1
+    pthread_mutex_unlock(&a.lock)
+    return full
+
+
+cdef bint admission_enter(Admission *a, const Address *address) noexcept nogil:
+    cdef AddressCount **at
+    cdef AddressCount *entry
+    cdef bint welcome = True
+    pthread_mutex_lock(&a.lock)
+    if a.buckets != NULL:
+        at = find_count(a, address)
+        entry = at[0]
+        if entry == NULL and a.per_address_max > 0:
+            entry = <AddressCount *> calloc(1, sizeof(AddressCount))
+            if entry != NULL:
+                entry.v6 = address.v6
+                memcpy(entry.host, address.host, 16)
+                at[0] = entry
+        welcome = entry != NULL and entry.count < a.per_address_max
+        if welcome:
+            entry.count += 1
+    if welcome:
+        a.open += 1
+    pthread_mutex_unlock(&a.lock)
+    return welcome
+
+
+cdef bint admission_leave(Admission *a, const Address *address) noexcept nogil:
+    cdef AddressCount **at
+    cdef AddressCount *entry
+    cdef bint waiting
+    pthread_mutex_lock(&a.lock)
+    a.open -= 1
+    if a.buckets != NULL:
+        at = find_count(a, address)
+        entry = at[0]
+        if entry != NULL:
+            entry.count -= 1
+            if entry.count == 0:
+                at[0] = entry.next
+                free(entry)
+    waiting = a.waiting
+    a.waiting = 0
+    pthread_mutex_unlock(&a.lock)
+    return waiting

@@ -1,0 +1,29 @@
+# service: what a loop does for one connection: receive, cut into frames, dispatch, queue the answer, send, close.
+# Owns        nothing; the Loop and the Connection do.
+# Called by   net/loop.
+# Threads     the connection's network thread.
+# Invariants  any of these may close the connection: look at c.fd (-1) before going on with it.
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from kbroker._core.net.connection cimport Connection
+from kbroker._core.net.loop cimport Loop
+from kbroker._core.net.mailbox cimport Address
+from kbroker._core.wire.chain cimport Chain
+
+cdef bint service_adopt(Loop *l, int fd, const Address *address, int32_t listener_index) noexcept nogil   # False: it was closed
+cdef void service_event(Loop *l, Connection *c, int what) noexcept nogil        # the poller's news
+cdef void service_resume(Loop *l, Connection *c) noexcept nogil                 # whatever can go on now does
+cdef void service_answer(Loop *l, Connection *c, Chain *reply) noexcept nogil   # of the waiting request; takes the chain over; NULL: no answer
+cdef void service_retry_post(Loop *l, Connection *c) noexcept nogil             # of a stalled request
+cdef void service_mute(Loop *l, Connection *c, int64_t milliseconds) noexcept nogil
+cdef void service_finish(Loop *l, Connection *c, int reason, const char *text) noexcept nogil   # close once all is sent; text is logged
+cdef void service_close(Loop *l, Connection *c, int reason) noexcept nogil      # at once
+
+cdef inline uint64_t connection_key(const Connection *c) noexcept nogil:
+    # What the poller gives back: news for a connection that has gone meanwhile must not reach its slot's next tenant.
+    return (c.generation << 32) | <uint64_t> c.slot
+
+cdef inline Connection *find_connection(Loop *l, int32_t slot) noexcept nogil:
+    if slot < 0 or slot >= l.slot_count or l.slots[slot].fd < 0:
+        return NULL
+    return l.slots[slot]

@@ -1,0 +1,445 @@
+# One connection's share of a turn.
+from libc.errno cimport EAGAIN, EINTR, ENOMEM
+from libc.stdint cimport UINT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, realloc
+from libc.string cimport memset
+from posix.unistd cimport close
+
+from kbroker._core.api.dispatch cimport dispatch
+from kbroker._core.api.request cimport CLOSE, PARKED, POST, READY, Outcome, Peer, Request
+from kbroker._core.c.prelude cimport store_int32
+from kbroker._core.limits cimport (
+    FRAME_HEADER_MIN_BYTES,
+    FRAMES_PER_TURN,
+    LARGE_FRAME_BYTES,
+    RECEIVE_BYTES_PER_TURN,
+    REPLIES_IN_FLIGHT_MAX,
+    REPLY_BYTES_IN_FLIGHT_MAX,
+)
+from kbroker._core.net.connection cimport (
+    NO_REQUEST,
+    PARKED_REQUEST,
+    POSTED_REQUEST,
+    STALLED_REQUEST,
+    connection_keep,
+    connection_receive,
+    linked,
+    list_append,
+    list_remove,
+)
+from kbroker._core.net.egress cimport (
+    ALL_SENT,
+    BLOCKED,
+    SEND_FAILED,
+    SLICE_FAILED,
+    TURN_OVER,
+    Sent,
+    egress_chain,
+    egress_recycle,
+    outflow_drop,
+    outflow_queue,
+    outflow_send,
+)
+from kbroker._core.net.listener cimport admission_leave
+from kbroker._core.net.loop cimport (
+    API_KEYS,
+    BY_PEER,
+    BY_RESET,
+    DRAINED,
+    FRAME_SIZE,
+    NO_ROOM,
+    REFUSED_REQUEST,
+    SERIAL_MASK,
+    UNSENDABLE,
+    make_token,
+)
+from kbroker._core.net.mailbox cimport CLOSED, Letter, events_note, inbox_ring, mailbox_post
+from kbroker._core.net.poller cimport GONE, READABLE, WRITABLE, bell_ring, poller_add, poller_change, poller_remove
+from kbroker._core.partitions cimport view_acquire
+from kbroker._core.purgatory cimport purgatory_forget
+from kbroker._core.wire.cursor cimport load_be16, load_be32
+
+
+cdef inline bint may_handle(const Loop *l, const Connection *c) noexcept nogil:
+    # Whether the next frame may be looked at: back-pressure, order, throttling and shutdown all say no here.
+    return (c.waiting == NO_REQUEST and not c.closing and c.muted_until_ms == 0 and not l.draining
+            and c.out.unsent_bytes < REPLY_BYTES_IN_FLIGHT_MAX and c.out.unsent_replies < REPLIES_IN_FLIGHT_MAX)
+
+
+cdef inline void touch(Loop *l, Connection *c) noexcept nogil:
+    if c.active_ms != l.now_ms:
+        c.active_ms = l.now_ms
+        list_remove(&c.idle)
+        list_append(&l.idle, &c.idle)
+
+
+# ---- coming and going ----
+
+cdef Connection *free_slot(Loop *l) noexcept nogil:
+    cdef Connection *c
+    cdef int32_t capacity
+    cdef void *grown
+    if l.free.next != &l.free:
+        c = l.free.next.owner
+        list_remove(&c.turn)
+        return c
+    if l.slot_count == l.slot_capacity:
+        capacity = l.slot_capacity * 2 if l.slot_capacity else 64
+        grown = realloc(l.slots, capacity * sizeof(Connection *))
+        if grown == NULL:
+            return NULL
+        l.slots = <Connection **> grown
+        l.slot_capacity = capacity
+    c = <Connection *> calloc(1, sizeof(Connection))
+    if c == NULL:
+        return NULL
+    c.fd = -1
+    c.slot = l.slot_count
+    c.idle.owner = c
+    c.turn.owner = c
+    c.held.owner = c
+    l.slots[l.slot_count] = c
+    l.slot_count += 1
+    return c
+
+
+cdef bint service_adopt(Loop *l, int fd, const Address *address, int32_t listener_index) noexcept nogil:
+    cdef Connection *c = NULL
+    if not l.draining:
+        c = free_slot(l)
+    if c == NULL:
+        close(fd)
+        admission_leave(&l.shared.admission, address)
+        return False
+    # 32 bits of generation reach the poller; all ones is kept for the bell and the listeners.
+    l.last_generation += 1
+    if <uint32_t> l.last_generation == UINT32_MAX:
+        l.last_generation = 1
+    c.fd = fd
+    c.generation = l.last_generation
+    c.interest = READABLE
+    c.waiting = NO_REQUEST
+    c.closing = 0
+    c.more = 0
+    c.large = 0
+    c.listener_index = listener_index
+    c.principal = 0
+    c.serial = 0
+    c.muted_until_ms = 0
+    c.active_ms = l.now_ms
+    c.transform = NULL
+    c.transform_state = NULL
+    c.address = address[0]
+    list_append(&l.idle, &c.idle)
+    store_int32(&l.open_count, l.open_count + 1)
+    l.counters.accepted += 1
+    if poller_add(&l.poller, fd, connection_key(c), READABLE) < 0:
+        # Never watched, so there is nothing to unwatch; epoll does not mind being asked.
+        service_close(l, c, NO_ROOM)
+        return False
+    return True
+
+
+cdef void service_close(Loop *l, Connection *c, int reason) noexcept nogil:
+    if c.fd < 0:
+        return
+    poller_remove(&l.poller, c.fd)
+    forget_parked(l, c)
+    if c.transform != NULL:
+        c.transform.release(c.transform_state)
+        c.transform = NULL
+    close(c.fd)
+    c.fd = -1
+    c.generation = 0
+    c.serial = 0
+    connection_keep(c, &l.receiver, NULL, 0)
+    outflow_drop(&c.out, &l.egress)
+    list_remove(&c.idle)
+    list_remove(&c.turn)
+    list_remove(&c.held)
+    list_append(&l.free, &c.turn)
+    l.counters.closed[reason] += 1
+    store_int32(&l.open_count, l.open_count - 1)
+    if admission_leave(&l.shared.admission, &c.address):
+        inbox_ring(&l.shared.loops[0].inbox)
+    if l.draining and l.open_count == 0:
+        bell_ring(&l.shared.emptied)
+
+
+cdef void forget_parked(Loop *l, Connection *c) noexcept nogil:
+    cdef Peer peer
+    if c.waiting == PARKED_REQUEST:
+        peer.loop_index = l.index
+        peer.slot = c.slot
+        peer.generation = c.generation
+        purgatory_forget(&l.worker, &peer)
+    c.waiting = NO_REQUEST
+
+
+cdef void service_finish(Loop *l, Connection *c, int reason, const char *text) noexcept nogil:
+    if text != NULL:
+        events_note(&l.shared.events, CLOSED, text, &c.address)
+        l.posted = True
+    connection_keep(c, &l.receiver, NULL, 0)
+    forget_parked(l, c)
+    list_remove(&c.held)
+    c.serial = 0
+    c.more = 0
+    if c.out.first == NULL:
+        service_close(l, c, reason)
+        return
+    c.closing = 1
+    c.close_reason = reason
+
+
+# ---- in ----
+
+cdef void service_event(Loop *l, Connection *c, int what) noexcept nogil:
+    if what & WRITABLE:
+        flush(l, c)
+    if c.fd < 0 or not what & (READABLE | GONE):
+        return
+    if not may_handle(l, c):
+        # The client's next request waits for this one's answer (or it is gone altogether, and nobody waits).
+        # Level-triggered: without dropping the interest, this would be all the loop does.
+        if what & GONE:
+            service_close(l, c, BY_RESET)
+        else:
+            watch(l, c, c.interest & ~READABLE)
+    elif not c.more:
+        receive(l, c)
+
+
+cdef void receive(Loop *l, Connection *c) noexcept nogil:
+    cdef uint8_t *at = NULL
+    cdef int64_t length = 0
+    cdef int64_t received = 0
+    cdef int64_t n
+    while True:
+        n = connection_receive(c, &l.receiver, &at, &length)
+        if n <= 0:
+            break
+        received += n
+        touch(l, c)
+        handle_frames(l, c, at, length)
+        # A large frame is followed to its end; everyone else has had this turn's share.
+        if (c.fd < 0 or c.filled == 0 or l.receiver.drained or received >= RECEIVE_BYTES_PER_TURN
+                or c.more or not may_handle(l, c)):
+            break
+    l.counters.bytes_in += received
+    if c.fd < 0:
+        return
+    if n == 0:
+        # All whole frames before the end were handled. What they answered is still sent: only one half need be closed.
+        service_finish(l, c, BY_PEER, NULL)
+    elif n == -ENOMEM:
+        service_finish(l, c, NO_ROOM, b"out of memory for a request")
+    elif n < 0 and n != -EAGAIN and n != -EINTR:
+        service_close(l, c, BY_RESET)
+    flush(l, c)
+
+
+cdef void handle_frames(Loop *l, Connection *c, uint8_t *at, int64_t length) noexcept nogil:
+    cdef uint8_t *end = at + length
+    cdef int budget = FRAMES_PER_TURN
+    cdef int32_t size
+    c.more = 0
+    while end - at >= 4:
+        if budget == 0 or not may_handle(l, c):
+            c.more = 1
+            break
+        size = <int32_t> load_be32(at)
+        if size < FRAME_HEADER_MIN_BYTES or size > l.shared.request_max_bytes:
+            refuse_size(l, c, size)
+            return
+        if end - at - 4 < size:
+            break
+        c.large = size >= LARGE_FRAME_BYTES
+        budget -= 1
+        if not handle(l, c, at + 4, size):
+            c.more = 1
+            break
+        if c.fd < 0 or c.closing:
+            return
+        at += 4 + size
+    if not connection_keep(c, &l.receiver, at, end - at):
+        service_finish(l, c, NO_ROOM, b"out of memory for a request")
+        return
+    if c.more and may_handle(l, c) and not linked(&c.turn):
+        list_append(&l.turn, &c.turn)
+
+
+cdef void refuse_size(Loop *l, Connection *c, int32_t size) noexcept nogil:
+    cdef char text[96]
+    if size > l.shared.request_max_bytes:
+        snprintf(text, sizeof(text), b"a frame claims %d bytes, socket.request.max.bytes is %d", <int> size,
+                 <int> l.shared.request_max_bytes)
+    else:
+        snprintf(text, sizeof(text), b"a frame claims %d bytes, fewer than a request header has", <int> size)
+    service_finish(l, c, FRAME_SIZE, text)
+
+
+# ---- a request ----
+
+cdef Outcome answer(Loop *l, Request *r, Chain *reply) noexcept nogil:
+    cdef int32_t view = l.shared.listener_view[r.listener_index]
+    if l.worker.apis == NULL:
+        return POST                      # nothing is published yet: the control side decides
+    if l.tables[view] == NULL:
+        l.tables[view] = view_acquire(l.shared.views[view])
+    l.worker.table = l.tables[view]
+    r.view = l.shared.views[view]
+    return dispatch(&l.worker, r, reply)
+
+
+cdef bint handle(Loop *l, Connection *c, uint8_t *frame, int32_t length) noexcept nogil:
+    # False: the mailbox is full, and the frame stays where it is.
+    cdef Request r
+    cdef Chain *reply = egress_chain(&l.egress)
+    cdef Outcome outcome = CLOSE
+    cdef int64_t mute_ms = 0
+    cdef int32_t key
+    if reply == NULL:
+        service_finish(l, c, NO_ROOM, b"out of memory for a reply")
+        return True
+    memset(&r, 0, sizeof(r))
+    r.frame = frame
+    r.length = length
+    r.api_key = <int16_t> load_be16(frame)
+    r.api_version = <int16_t> load_be16(frame + 2)
+    r.correlation_id = <int32_t> load_be32(frame + 4)
+    r.peer.loop_index = l.index
+    r.peer.slot = c.slot
+    r.peer.generation = c.generation
+    r.listener_index = c.listener_index
+    r.principal = c.principal
+    key = r.api_key if 0 <= r.api_key < API_KEYS else API_KEYS
+    l.counters.requests[key] += 1
+    if l.shared.hooks.before == NULL or l.shared.hooks.before(l.shared.hooks.context, &r):
+        outcome = answer(l, &r, reply)
+    if l.shared.hooks.after != NULL:
+        mute_ms = l.shared.hooks.after(l.shared.hooks.context, &r, outcome, reply)
+    if outcome == READY:
+        queue_reply(l, c, reply)
+    else:
+        egress_recycle(&l.egress, reply)
+        if outcome == PARKED:
+            c.waiting = PARKED_REQUEST
+            l.counters.parked += 1
+        elif outcome == POST:
+            return post(l, c, frame, length)
+        elif outcome == CLOSE:
+            if r.reason == NULL:
+                r.reason = b"a request was refused"
+            service_finish(l, c, REFUSED_REQUEST, r.reason)
+    if mute_ms > 0 and c.fd >= 0:
+        service_mute(l, c, mute_ms)
+    return True
+
+
+cdef void queue_reply(Loop *l, Connection *c, Chain *reply) noexcept nogil:
+    if reply.broken or reply.total_bytes == 0:
+        egress_recycle(&l.egress, reply)
+        service_finish(l, c, NO_ROOM, b"out of memory for a reply")
+        return
+    outflow_queue(&c.out, reply)
+
+
+cdef bint post(Loop *l, Connection *c, uint8_t *frame, int32_t length) noexcept nogil:
+    cdef Letter letter
+    cdef uint64_t serial = (l.last_serial + 1) & SERIAL_MASK
+    if serial == 0:
+        serial = 1
+    letter.token = make_token(l.index, c.slot, serial)
+    letter.principal = c.principal
+    letter.listener_index = c.listener_index
+    letter.length = length
+    letter.address = c.address
+    letter.frame = frame
+    if not mailbox_post(&l.shared.mailbox, &letter):
+        if c.waiting != STALLED_REQUEST:
+            c.waiting = STALLED_REQUEST
+            list_append(&l.held, &c.held)
+            l.counters.stalled += 1
+        return False
+    l.last_serial = serial
+    l.posted = True
+    l.counters.posted += 1
+    c.serial = serial
+    c.waiting = POSTED_REQUEST
+    return True
+
+
+cdef void service_retry_post(Loop *l, Connection *c) noexcept nogil:
+    cdef uint8_t *at = c.own + c.start
+    cdef int32_t size = <int32_t> load_be32(at)
+    if not post(l, c, at + 4, size):
+        return
+    list_remove(&c.held)
+    connection_keep(c, &l.receiver, at + 4 + size, c.filled - c.start - 4 - size)
+    c.more = c.filled > c.start
+
+
+cdef void service_mute(Loop *l, Connection *c, int64_t milliseconds) noexcept nogil:
+    c.muted_until_ms = l.now_ms + milliseconds
+    if c.muted_until_ms < l.held_due_ms:
+        l.held_due_ms = c.muted_until_ms
+    if not linked(&c.held):
+        list_append(&l.held, &c.held)
+
+
+# ---- out ----
+
+cdef void service_answer(Loop *l, Connection *c, Chain *reply) noexcept nogil:
+    c.waiting = NO_REQUEST
+    c.serial = 0
+    touch(l, c)
+    if reply != NULL:
+        queue_reply(l, c, reply)
+
+
+cdef void service_resume(Loop *l, Connection *c) noexcept nogil:
+    if c.fd >= 0 and c.more and may_handle(l, c):
+        handle_frames(l, c, c.own + c.start, c.filled - c.start)
+    flush(l, c)
+
+
+cdef void flush(Loop *l, Connection *c) noexcept nogil:
+    cdef Sent outcome = ALL_SENT
+    cdef int64_t sent = 0
+    cdef int interest
+    if c.fd < 0:
+        return
+    if c.out.first != NULL:
+        outcome = outflow_send(&c.out, &l.egress, c.fd, c.transform, c.transform_state, &sent)
+        if sent > 0:
+            l.counters.bytes_out += sent
+            touch(l, c)
+        if outcome == SEND_FAILED:
+            service_close(l, c, BY_RESET)
+            return
+        if outcome == SLICE_FAILED:
+            events_note(&l.shared.events, CLOSED, b"a log segment could not be read for a reply", &c.address)
+            l.posted = True
+            service_close(l, c, UNSENDABLE)
+            return
+    if c.out.first == NULL:
+        if c.closing:
+            service_close(l, c, c.close_reason)
+            return
+        if l.draining and (c.waiting == NO_REQUEST or c.waiting == STALLED_REQUEST):
+            service_close(l, c, DRAINED)
+            return
+    if (outcome == TURN_OVER or (c.more and may_handle(l, c))) and not linked(&c.turn):
+        list_append(&l.turn, &c.turn)
+    # READABLE is asked for again as soon as it may be used, but dropped only when it is in the way (service_event):
+    # a client that waits for its answers costs no system call for either.
+    interest = READABLE if may_handle(l, c) and not c.more else c.interest & READABLE
+    watch(l, c, interest | (WRITABLE if outcome == BLOCKED else 0))
+
+
+cdef inline void watch(Loop *l, Connection *c, int interest) noexcept nogil:
+    if interest != c.interest:
+        c.interest = interest
+        poller_change(&l.poller, c.fd, connection_key(c), interest)
