@@ -19,6 +19,7 @@ cdef enum:
     FETCH_SESSION_IDLE_MS = 120000         # a full cache gives up sessions idle for longer
     PRODUCE_PARTITIONS_MAX = 100000        # of one request
     PRODUCER_BATCHES_KEPT = 5
+    PRODUCERS_PER_LOG_MAX = 65536          # idempotent producers a partition remembers; the longest silent one makes room
     RECORD_ERRORS_MAX = 100                # offending indexes reported per batch
     TAGS_MAX = 1024                        # tagged fields per structure
     FRAMES_PER_TURN = 128                  # of one connection, before the others have their turn

@@ -1,0 +1,385 @@
+# The write path of a log: validate outside the lock; check the producer, stamp, write once, index and publish under it.
+from libc.errno cimport EIO, ENOMEM
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport realloc
+
+from kbroker._core.c.prelude cimport KB_ASSERT, store_int64
+from kbroker._core.errors cimport (
+    CORRUPT_MESSAGE, INVALID_RECORD, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, NONE, OFFSET_OUT_OF_RANGE,
+    RECORD_LIST_TOO_LARGE,
+)
+from kbroker._core.log.files cimport cut_file, pthread_mutex_lock, pthread_mutex_unlock
+from kbroker._core.log.flush cimport log_flush
+from kbroker._core.log.leader_epochs cimport epochs_assign, epochs_latest, epochs_write
+from kbroker._core.log.offset_index cimport OFFSET_ENTRY_BYTES
+from kbroker._core.log.open_files cimport files_note, files_open_log
+from kbroker._core.log.producer_state cimport (
+    CHECK_EPOCH, CHECK_SEQUENCE, ProducerBatch, producers_check, producers_expire, producers_note,
+    producers_write_snapshot,
+)
+from kbroker._core.log.segment cimport (
+    Segment, segment_account, segment_create, segment_load_first_timestamp, segment_new, segment_release, segment_write,
+    segment_write_indexes,
+)
+from kbroker._core.log.state cimport RECENT_BATCHES, RecentBatch, active, go_offline, usable
+from kbroker._core.log.time_index cimport TIME_ENTRY_BYTES
+from kbroker._core.record.batch cimport (
+    BATCH_HEADER_BYTES, FROM_CLIENT, FROM_LEADER, BatchRules, batch_base_offset, batch_has_producer_id,
+    batch_last_offset, batch_last_offset_delta, batch_leader_epoch, batch_max_timestamp, batch_size_bytes, check_batch,
+    single_batch, stamp_batch, validate_batch,
+)
+from kbroker._core.record.compression cimport scratch_free
+
+cdef enum:
+    EXPIRY_INTERVAL_MS = 600000      # Kafka's producer.id.expiration.check.interval.ms
+
+
+# What one append is about to write.
+cdef struct Incoming:
+    uint8_t *data
+    int32_t length
+    int64_t base_offset
+    int64_t last_offset
+    int64_t max_timestamp
+
+
+cdef void forget_positions(Log *log) noexcept nogil:
+    cdef int i
+    log.recent_count = 0
+    for i in range(8):
+        log.hints[i].segment = NULL
+
+
+cdef int64_t jitter_of(const Log *log, int64_t base_offset) noexcept nogil:
+    # Spread by partition and segment, the same on every run: no randomness in the core.
+    cdef uint64_t z = log.jitter_seed + <uint64_t> base_offset * 0x9e3779b97f4a7c15ULL
+    if log.config.segment_jitter_ms <= 0:
+        return 0
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL
+    z ^= z >> 31
+    return <int64_t> (z % <uint64_t> min(log.config.segment_jitter_ms, max(log.config.segment_ms, 1)))
+
+
+cdef int push_segment(Log *log, int64_t base_offset, bint create, int64_t now_ms) noexcept nogil:
+    cdef Segment *s
+    cdef void *moved
+    cdef int32_t capacity
+    cdef int rc
+    if log.segment_count == log.segment_capacity:
+        capacity = log.segment_capacity * 2 if log.segment_capacity > 0 else 2
+        moved = realloc(log.segments, capacity * sizeof(Segment *))
+        if moved == NULL:
+            return -ENOMEM
+        log.segments = <Segment **> moved
+        log.segment_capacity = capacity
+    s = segment_new(log.directory, base_offset, &log.lock)
+    if s == NULL:
+        return -ENOMEM
+    s.created_ms = now_ms
+    s.roll_jitter_ms = jitter_of(log, base_offset)
+    if create:
+        rc = segment_create(s, log.config.segment_bytes if log.config.preallocate else 0)
+        if rc != 0:
+            segment_release(s)
+            return rc
+        log.names_changed = True
+        files_note(log.files, s)
+    log.segments[log.segment_count] = s
+    log.segment_count += 1
+    return 0
+
+
+cdef int roll(Log *log, int64_t base_offset, int64_t now_ms) noexcept nogil:
+    # The old segment's indexes are written and let go; its last time entry is its largest timestamp, as Kafka leaves it.
+    cdef Segment *s = active(log)
+    cdef int rc
+    KB_ASSERT(base_offset > s.base_offset)
+    rc = segment_write_indexes(s, True)
+    files_note(log.files, s)
+    if rc == 0 and log.config.preallocate and s.fd >= 0:
+        rc = cut_file(s.fd, s.size_bytes)
+    if rc == 0:
+        rc = producers_write_snapshot(&log.producers, log.directory, base_offset)
+    if rc == 0 and log.directory != NULL:
+        rc = epochs_write(&log.epochs, log.directory)
+    if rc == 0:
+        rc = push_segment(log, base_offset, True, now_ms)
+    if rc != 0:
+        return go_offline(log, rc)
+    forget_positions(log)
+    return 0
+
+
+cdef int log_roll(Log *log, int64_t now_ms) noexcept nogil:
+    cdef int rc
+    pthread_mutex_lock(&log.lock)
+    if not usable(log):
+        rc = -log.offline_errno if log.offline_errno else -EIO
+    elif log.end_offset == active(log).base_offset:
+        rc = 0
+    else:
+        rc = roll(log, log.end_offset, now_ms)
+    pthread_mutex_unlock(&log.lock)
+    return rc
+
+
+cdef int should_roll(Log *log, const Incoming *incoming, int64_t now_ms) noexcept nogil:
+    # 1, 0 or -errno. Time is told by the records where they tell it, else by the segment's age.
+    cdef Segment *s = active(log)
+    cdef int64_t waited
+    cdef int rc
+    if incoming.base_offset == s.base_offset:
+        return 0
+    if incoming.last_offset - s.base_offset > 0x7fffffff:
+        return 1
+    if s.size_bytes == 0:
+        return 0
+    if s.size_bytes > <int64_t> log.config.segment_bytes - incoming.length:
+        return 1
+    if (s.offset_index.count >= log.config.segment_index_bytes // OFFSET_ENTRY_BYTES
+            or s.time_index.count >= log.config.segment_index_bytes // TIME_ENTRY_BYTES - 1):
+        return 1
+    rc = segment_load_first_timestamp(s)
+    if rc != 0:
+        return rc
+    waited = incoming.max_timestamp - s.first_timestamp if s.first_timestamp >= 0 else now_ms - s.created_ms
+    return 1 if waited > log.config.segment_ms - s.roll_jitter_ms else 0
+
+
+cdef void begin(AppendResult *out) noexcept nogil:
+    out.error = NONE
+    out.duplicate = False
+    out.needs_fallback = False
+    out.base_offset = -1
+    out.last_offset = -1
+    out.log_append_time_ms = -1
+    out.log_start_offset = -1
+    out.appended_bytes = 0
+    out.verdict.error = NONE
+    out.verdict.needs_fallback = False
+    out.verdict.record_error_count = 0
+    out.verdict.message = NULL
+    out.verdict.record_message = NULL
+
+
+cdef void refuse(AppendResult *out, int16_t error, int64_t start_offset) noexcept nogil:
+    # Kafka tells the log's start unless the batch as a whole was unfit to be looked into.
+    out.error = error
+    if error not in (CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, KAFKA_STORAGE_ERROR):
+        out.log_start_offset = start_offset
+
+
+cdef void validate_several(Incoming *incoming, Origin origin, const BatchRules *rules, int64_t now_ms,
+                           Scratch *scratch, AppendResult *out) noexcept nogil:
+    # Our own batches and a leader's: one after the other, each whole. A leader's fetch may end in a part of one.
+    cdef Scratch rewritten
+    cdef int32_t rewritten_length = 0
+    cdef int32_t at = 0
+    cdef int32_t size
+    rewritten.data = NULL
+    rewritten.capacity = 0
+    while at < incoming.length:
+        if origin == FROM_LEADER and incoming.length - at < BATCH_HEADER_BYTES and at > 0:
+            break
+        if incoming.length - at < BATCH_HEADER_BYTES:
+            out.error = CORRUPT_MESSAGE
+            break
+        size = batch_size_bytes(incoming.data + at)
+        if origin == FROM_LEADER and size > incoming.length - at and at > 0:
+            break
+        if size < BATCH_HEADER_BYTES or size > incoming.length - at:
+            out.error = CORRUPT_MESSAGE
+            break
+        validate_batch(incoming.data + at, size, origin, rules, now_ms, NULL, -1, scratch, &rewritten,
+                       &rewritten_length, &out.verdict)
+        out.error = out.verdict.error
+        out.needs_fallback = out.verdict.needs_fallback
+        if out.error == NONE and rewritten_length > 0:
+            out.error = INVALID_RECORD       # our own builder numbers records as they come
+        if out.error != NONE or out.needs_fallback:
+            break
+        at += size
+    incoming.length = at
+    if out.error == NONE and at == 0:
+        out.error = INVALID_RECORD
+    scratch_free(&rewritten)
+
+
+cdef bint number_batches(Log *log, Incoming *incoming, Origin origin, int32_t leader_epoch, AppendResult *out) noexcept nogil:
+    # Offsets and epoch in place; a leader's batches have theirs and must follow what is here.
+    cdef int32_t at = 0
+    cdef int64_t next_offset = log.end_offset
+    cdef uint8_t *batch
+    incoming.max_timestamp = -1
+    incoming.base_offset = batch_base_offset(incoming.data) if origin == FROM_LEADER else next_offset
+    while at < incoming.length:
+        batch = incoming.data + at
+        if origin == FROM_LEADER:
+            if batch_base_offset(batch) < next_offset or batch_last_offset_delta(batch) < 0:
+                refuse(out, OFFSET_OUT_OF_RANGE, log.start_offset)
+                return False
+        else:
+            stamp_batch(batch, next_offset, leader_epoch)
+        next_offset = batch_last_offset(batch) + 1
+        if batch_max_timestamp(batch) > incoming.max_timestamp:
+            incoming.max_timestamp = batch_max_timestamp(batch)
+        at += batch_size_bytes(batch)
+    incoming.last_offset = next_offset - 1
+    return True
+
+
+cdef bint check_producers(Log *log, const Incoming *incoming, Origin origin, int64_t now_ms, AppendResult *out) noexcept nogil:
+    cdef int32_t at = 0
+    cdef const uint8_t *batch
+    cdef ProducerBatch *duplicate = NULL
+    cdef int16_t error
+    if origin == FROM_LEADER:
+        return True                          # what the leader took is not ours to judge
+    if log.producers.count > 0 and now_ms - log.producers.swept_ms >= EXPIRY_INTERVAL_MS:
+        producers_expire(&log.producers, now_ms, log.config.producer_id_expiration_ms)
+    while at < incoming.length:
+        batch = incoming.data + at
+        if batch_has_producer_id(batch):
+            error = producers_check(&log.producers, batch, CHECK_SEQUENCE if origin == FROM_CLIENT else CHECK_EPOCH,
+                                    &duplicate)
+            if error != NONE:
+                refuse(out, error, log.start_offset)
+                return False
+            if duplicate != NULL:
+                out.duplicate = True
+                out.base_offset = duplicate.last_offset - duplicate.offset_delta
+                out.last_offset = duplicate.last_offset
+                out.log_append_time_ms = duplicate.timestamp
+                out.log_start_offset = log.start_offset
+                return False
+        at += batch_size_bytes(batch)
+    return True
+
+
+cdef int write_out(Log *log, const Incoming *incoming, int64_t now_ms) noexcept nogil:
+    cdef Segment *s
+    cdef int rc = should_roll(log, incoming, now_ms)
+    if rc > 0:
+        rc = roll(log, incoming.base_offset, now_ms)
+    if rc < 0:
+        return rc
+    s = active(log)
+    rc = files_open_log(log.files, s)
+    if rc != 0:
+        return rc                            # nothing was touched: too many open files today may be none tomorrow
+    rc = segment_write(s, incoming.data, incoming.length)
+    if rc != 0:
+        cut_file(s.fd, s.size_bytes)
+        return go_offline(log, rc)
+    return 0
+
+
+cdef int account(Log *log, const Incoming *incoming) noexcept nogil:
+    # The bytes are in the file: indexes, producers, epochs and positions follow.
+    cdef Segment *s = active(log)
+    cdef int64_t position = s.size_bytes
+    cdef int32_t at = 0
+    cdef const uint8_t *batch
+    cdef RecentBatch *recent
+    cdef int rc = 0
+    while at < incoming.length and rc == 0:
+        batch = incoming.data + at
+        rc = segment_account(s, batch, position, log.config.index_interval_bytes)
+        if rc == 0 and batch_leader_epoch(batch) > epochs_latest(&log.epochs):
+            rc = epochs_assign(&log.epochs, batch_leader_epoch(batch), batch_base_offset(batch))
+        if rc == 0 and batch_has_producer_id(batch):
+            rc = 0 if producers_note(&log.producers, batch, batch_size_bytes(batch)) else -ENOMEM
+        recent = &log.recent[log.recent_next % RECENT_BATCHES]
+        recent.base_offset = batch_base_offset(batch)
+        recent.last_offset = batch_last_offset(batch)
+        recent.position = position
+        log.recent_next += 1
+        if log.recent_count < RECENT_BATCHES:
+            log.recent_count += 1
+        at += batch_size_bytes(batch)
+        position += batch_size_bytes(batch)
+    return rc
+
+
+cdef void append_locked(Log *log, Incoming *incoming, Origin origin, int32_t leader_epoch, int64_t now_ms,
+                        AppendResult *out) noexcept nogil:
+    cdef Segment *s
+    cdef int rc
+    if not usable(log):
+        refuse(out, KAFKA_STORAGE_ERROR, -1)
+        return
+    if origin != FROM_LEADER and incoming.length > log.config.segment_bytes:
+        refuse(out, RECORD_LIST_TOO_LARGE, -1)
+        return
+    if not check_producers(log, incoming, origin, now_ms, out):
+        return
+    if not number_batches(log, incoming, origin, leader_epoch, out):
+        return
+    if write_out(log, incoming, now_ms) != 0:
+        refuse(out, KAFKA_STORAGE_ERROR, -1)
+        return
+    rc = account(log, incoming)
+    s = active(log)
+    if rc != 0:
+        cut_file(s.fd, s.size_bytes)         # out of memory half-way: this log's memory no longer matches its file
+        go_offline(log, rc)
+        refuse(out, KAFKA_STORAGE_ERROR, -1)
+        return
+    store_int64(&s.size_bytes, s.size_bytes + incoming.length)
+    store_int64(&log.first_unstable_offset, log.producers.first_open_txn_offset)
+    store_int64(&log.end_offset, incoming.last_offset + 1)
+    out.base_offset = incoming.base_offset
+    out.last_offset = incoming.last_offset
+    out.log_append_time_ms = now_ms if log.config.rules.log_append_time and origin != FROM_LEADER else -1
+    out.log_start_offset = log.start_offset
+    out.appended_bytes = incoming.length
+
+
+cdef void log_append(Log *log, uint8_t *records, int32_t length, Origin origin, int32_t leader_epoch,
+                     const uint8_t *inflated, int64_t inflated_length,
+                     Scratch *scratch, int64_t now_ms, AppendResult *out) noexcept nogil:
+    cdef BatchRules rules
+    cdef Incoming incoming
+    cdef Scratch rewritten
+    cdef int32_t rewritten_length = 0
+    cdef int64_t start_offset
+    cdef bint sync_now = False
+    begin(out)
+    rewritten.data = NULL
+    rewritten.capacity = 0
+    incoming.data = records
+    incoming.length = length
+    pthread_mutex_lock(&log.lock)
+    rules = log.config.rules
+    start_offset = log.start_offset
+    if not usable(log):
+        out.error = KAFKA_STORAGE_ERROR
+    pthread_mutex_unlock(&log.lock)
+    if out.error != NONE:
+        return
+    if origin == FROM_CLIENT:
+        out.error = single_batch(records, length, &incoming.length, &out.verdict.message)
+        if out.error != NONE:
+            return                           # Kafka refuses these before it looks for the log
+        validate_batch(records, incoming.length, origin, &rules, now_ms, inflated, inflated_length, scratch,
+                       &rewritten, &rewritten_length, &out.verdict)
+        out.error = out.verdict.error
+        out.needs_fallback = out.verdict.needs_fallback
+        if rewritten_length > 0:
+            incoming.data = rewritten.data
+            incoming.length = rewritten_length
+    else:
+        rules.target_codec = -1
+        validate_several(&incoming, origin, &rules, now_ms, scratch, out)
+    if out.error != NONE:
+        refuse(out, out.error, start_offset)
+    elif not out.needs_fallback:
+        pthread_mutex_lock(&log.lock)
+        append_locked(log, &incoming, origin, leader_epoch, now_ms, out)
+        sync_now = log.end_offset - log.recovery_point >= log.config.flush_messages
+        pthread_mutex_unlock(&log.lock)
+    scratch_free(&rewritten)
+    if sync_now and out.error == NONE and log_flush(log) != 0:
+        refuse(out, KAFKA_STORAGE_ERROR, -1)
+        out.base_offset = -1

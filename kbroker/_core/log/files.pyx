@@ -1,0 +1,217 @@
+# Files as a log needs them: positioned reads and writes that finish, atomic replacement, names of segments.
+from libc.errno cimport EFBIG, EINTR, EIO, ENAMETOOLONG, ENOENT, ENOMEM, errno
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdio cimport rename, snprintf
+from libc.stdlib cimport free, malloc
+from libc.string cimport strlen
+from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR, O_TRUNC
+from posix.fcntl cimport open as system_open
+from posix.stat cimport fstat, stat, struct_stat
+from posix.unistd cimport close, fsync, ftruncate, pread, pwrite, unlink
+
+cdef extern from *:
+    """
+    #include <fcntl.h>
+    #ifdef __linux__
+    #include <sys/mman.h>
+    #include <unistd.h>
+    #include <sys/syscall.h>
+    static int kb_open_memory(void) { return (int) syscall(SYS_memfd_create, "kbroker-segment", 1U /* MFD_CLOEXEC */); }
+    #ifndef FALLOC_FL_KEEP_SIZE
+    #define FALLOC_FL_KEEP_SIZE 1
+    #endif
+    static int kb_reserve(int fd, long long length) { return (int) syscall(SYS_fallocate, fd, FALLOC_FL_KEEP_SIZE, 0LL, length); }
+    #else
+    #include <stdlib.h>
+    #include <unistd.h>
+    static int kb_open_memory(void) {
+        char name[] = "/tmp/kbroker-segment-XXXXXX";
+        int fd = mkstemp(name);
+        if (fd >= 0) { unlink(name); fcntl(fd, F_SETFD, FD_CLOEXEC); }
+        return fd;
+    }
+    static int kb_reserve(int fd, long long length) { (void) fd; (void) length; return 0; }
+    #endif
+    """
+    enum: O_CLOEXEC
+    int kb_open_memory() nogil
+    int kb_reserve(int fd, long long length) nogil
+
+
+cdef inline int failure() noexcept nogil:
+    # A call that failed without saying why is still a failure.
+    return -errno if errno > 0 else -EIO
+
+
+cdef int open_file(const char *path, Access access) noexcept nogil:
+    cdef int flags = O_CLOEXEC | (O_RDONLY if access == READ_ONLY else O_RDWR)
+    cdef int fd
+    if access == CREATE or access == CREATE_EMPTY:
+        flags |= O_CREAT
+    if access == CREATE_EMPTY:
+        flags |= O_TRUNC
+    while True:
+        fd = system_open(path, flags, 0o644)
+        if fd >= 0:
+            return fd
+        if errno != EINTR:
+            return failure()
+
+
+cdef int open_memory() noexcept nogil:
+    cdef int fd = kb_open_memory()
+    return fd if fd >= 0 else failure()
+
+
+cdef void close_file(int fd) noexcept nogil:
+    if fd >= 0:
+        close(fd)
+
+
+cdef int64_t read_at(int fd, void *data, int64_t length, int64_t position) noexcept nogil:
+    cdef int64_t done = 0
+    cdef ssize_t n
+    while done < length:
+        n = pread(fd, <uint8_t *> data + done, length - done, position + done)
+        if n == 0:
+            break
+        if n < 0:
+            if errno == EINTR:
+                continue
+            return failure()
+        done += n
+    return done
+
+
+cdef int write_at(int fd, const void *data, int64_t length, int64_t position) noexcept nogil:
+    cdef int64_t done = 0
+    cdef ssize_t n
+    while done < length:
+        n = pwrite(fd, <const uint8_t *> data + done, length - done, position + done)
+        if n < 0:
+            if errno == EINTR:
+                continue
+            return failure()
+        if n == 0:
+            return -EIO
+        done += n
+    return 0
+
+
+cdef int cut_file(int fd, int64_t length) noexcept nogil:
+    while ftruncate(fd, length) != 0:
+        if errno != EINTR:
+            return failure()
+    return 0
+
+
+cdef int reserve_file(int fd, int64_t length) noexcept nogil:
+    return 0 if kb_reserve(fd, length) == 0 else failure()
+
+
+cdef int sync_file(int fd) noexcept nogil:
+    while fsync(fd) != 0:
+        if errno != EINTR:
+            return failure()
+    return 0
+
+
+cdef int sync_path(const char *path) noexcept nogil:
+    cdef int fd = open_file(path, READ_ONLY)
+    cdef int rc
+    if fd < 0:
+        return fd
+    rc = sync_file(fd)
+    close(fd)
+    return rc
+
+
+cdef int64_t size_of_file(int fd) noexcept nogil:
+    cdef struct_stat s
+    return s.st_size if fstat(fd, &s) == 0 else failure()
+
+
+cdef int64_t size_of_path(const char *path) noexcept nogil:
+    cdef struct_stat s
+    return s.st_size if stat(path, &s) == 0 else failure()
+
+
+cdef int remove_path(const char *path) noexcept nogil:
+    if unlink(path) == 0 or errno == ENOENT:
+        return 0
+    return failure()
+
+
+cdef int rename_path(const char *old, const char *new) noexcept nogil:
+    return 0 if rename(old, new) == 0 else failure()
+
+
+cdef uint8_t *read_whole(const char *path, int64_t limit, int64_t *length) noexcept nogil:
+    cdef int fd = open_file(path, READ_ONLY)
+    cdef int64_t size
+    cdef uint8_t *data
+    if fd < 0:
+        length[0] = fd
+        return NULL
+    size = size_of_file(fd)
+    if size < 0 or size > limit:
+        length[0] = size if size < 0 else -EFBIG
+        close(fd)
+        return NULL
+    data = <uint8_t *> malloc(size + 1)
+    if data == NULL:
+        length[0] = -ENOMEM
+        close(fd)
+        return NULL
+    length[0] = read_at(fd, data, size, 0)
+    close(fd)
+    if length[0] < 0:
+        free(data)
+        return NULL
+    data[length[0]] = 0
+    return data
+
+
+cdef int replace_file(const char *path, const void *data, int64_t length) noexcept nogil:
+    cdef char beside[PATH_BYTES]
+    cdef int fd, rc
+    if snprintf(beside, PATH_BYTES, "%s.tmp", path) >= PATH_BYTES:
+        return -ENAMETOOLONG
+    fd = open_file(beside, CREATE_EMPTY)
+    if fd < 0:
+        return fd
+    rc = write_at(fd, data, length, 0)
+    close(fd)
+    if rc == 0:
+        rc = rename_path(beside, path)
+    if rc != 0:
+        unlink(beside)
+    return rc
+
+
+cdef int path_in(char *out, const char *directory, const char *name) noexcept nogil:
+    return -ENAMETOOLONG if snprintf(out, PATH_BYTES, "%s/%s", directory, name) >= PATH_BYTES else 0
+
+
+cdef int path_of_segment(char *out, const char *directory, int64_t base_offset, const char *suffix) noexcept nogil:
+    if snprintf(out, PATH_BYTES, "%s/%020lld%s", directory, <long long> base_offset, suffix) >= PATH_BYTES:
+        return -ENAMETOOLONG
+    return 0
+
+
+cdef int64_t offset_of_name(const char *name, const char **suffix) noexcept nogil:
+    cdef int64_t value = 0
+    cdef int i, digit
+    if strlen(name) < 21:
+        return -1
+    for i in range(20):
+        if name[i] < c'0' or name[i] > c'9':
+            return -1
+        digit = <int> name[i] - <int> c'0'
+        if value > (<int64_t> 0x7fffffffffffffff - digit) // 10:
+            return -1
+        value = value * 10 + digit
+    if name[20] != c'.':
+        return -1
+    suffix[0] = name + 20
+    return <int64_t> value

@@ -1,0 +1,104 @@
+# fsync of everything a log has written since the last time.
+from libc.errno cimport EIO, ENOENT, ENOMEM
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
+
+from kbroker._core.c.prelude cimport store_int64
+from kbroker._core.log.files cimport (
+    PATH_BYTES, path_in, path_of_segment, pthread_mutex_lock, pthread_mutex_unlock, sync_file, sync_path,
+)
+from kbroker._core.log.leader_epochs cimport epochs_write
+from kbroker._core.log.open_files cimport files_note, files_open_indexes, files_open_log
+from kbroker._core.log.segment cimport Segment, segment_release, segment_retain, segment_write_indexes
+from kbroker._core.log.state cimport active, go_offline, usable
+
+
+cdef int gather(Log *log, Segment **held, int32_t *count) noexcept nogil:
+    # Holds every segment with bytes past the recovery point, its files open and its indexes written.
+    cdef Segment *s
+    cdef int32_t i
+    cdef int rc
+    count[0] = 0
+    for i in range(log.segment_count):
+        s = log.segments[i]
+        if s.next_offset <= log.recovery_point and s != active(log):
+            continue
+        rc = files_open_log(log.files, s)
+        if rc == 0:
+            rc = files_open_indexes(log.files, s, log.config.index_interval_bytes)
+        if rc == 0:
+            rc = segment_write_indexes(s, False)
+        if rc != 0:
+            return rc
+        files_note(log.files, s)
+        segment_retain(s)
+        held[count[0]] = s
+        count[0] += 1
+    return epochs_write(&log.epochs, log.directory)
+
+
+cdef int sync_segment(const Segment *s) noexcept nogil:
+    cdef char path[PATH_BYTES]
+    cdef int rc = sync_file(s.fd)
+    if rc == 0:
+        rc = sync_file(s.offset_index.fd)
+    if rc == 0:
+        rc = sync_file(s.time_index.fd)
+    if rc == 0:
+        rc = path_of_segment(path, s.directory, s.base_offset, ".snapshot")
+    if rc == 0:
+        rc = sync_path(path)
+    return 0 if rc == -ENOENT else rc            # the first segment has no snapshot before it
+
+
+cdef int sync_all(const Log *log, Segment **held, int32_t count, bint names_changed) noexcept nogil:
+    cdef char path[PATH_BYTES]
+    cdef int32_t i
+    cdef int rc = 0
+    for i in range(count):
+        if rc == 0:
+            rc = sync_segment(held[i])
+    if rc == 0:
+        rc = path_in(path, log.directory, "leader-epoch-checkpoint")
+    if rc == 0:
+        rc = sync_path(path)
+        if rc == -ENOENT:
+            rc = 0
+    if rc == 0 and names_changed:
+        rc = sync_path(log.directory)
+    return rc
+
+
+cdef int log_flush(Log *log) noexcept nogil:
+    cdef Segment **held = NULL
+    cdef int32_t count = 0
+    cdef int32_t i
+    cdef int64_t end_offset
+    cdef bint names_changed = False
+    cdef int rc = 0
+    pthread_mutex_lock(&log.lock)
+    end_offset = log.end_offset
+    if not usable(log):
+        rc = -log.offline_errno if log.offline_errno else -EIO
+    elif log.directory != NULL and (log.recovery_point < end_offset or log.names_changed or log.epochs.dirty):
+        names_changed = log.names_changed
+        held = <Segment **> malloc(log.segment_count * sizeof(Segment *))
+        rc = gather(log, held, &count) if held != NULL else -ENOMEM
+    pthread_mutex_unlock(&log.lock)
+    if rc == 0 and held != NULL:
+        rc = sync_all(log, held, count, names_changed)
+    pthread_mutex_lock(&log.lock)
+    if rc == 0:
+        if names_changed:
+            log.names_changed = False
+        if end_offset > log.end_offset:
+            end_offset = log.end_offset          # cut in the meantime
+        if end_offset > log.recovery_point:
+            store_int64(&log.recovery_point, end_offset)
+    elif not log.closed:
+        go_offline(log, rc)
+    for i in range(count):
+        segment_release(held[i])
+    pthread_mutex_unlock(&log.lock)
+    free(held)
+    return rc

@@ -1,0 +1,525 @@
+# The door of a partition's log: its life, its published offsets, and the Python class that owns it.
+import base64
+import os
+from collections import namedtuple
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.errno cimport EINVAL, EIO
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+from kbroker._core.c.prelude cimport load_int64, release_count, retain_count, store_int64
+from kbroker._core.clock cimport BrokerClock, wall_ms
+from kbroker._core.errors cimport KAFKA_STORAGE_ERROR, NONE
+from kbroker._core.log.append cimport push_segment
+from kbroker._core.log.files cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock, read_at,
+)
+from kbroker._core.log.leader_epochs cimport epochs_free
+from kbroker._core.log.open_files cimport FileBudget, OpenFiles, files_forget, files_new, files_release, files_retain
+from kbroker._core.log.producer_state cimport Producer, producers_free, producers_init
+from kbroker._core.log.recovery cimport open_directory
+from kbroker._core.log.segment cimport Segment, segment_release
+from kbroker._core.log.state cimport RecoveryNote
+from kbroker._core.log.upkeep cimport log_expire_producers
+from kbroker._core.record.batch cimport FROM_CLIENT, FROM_QUORUM
+from kbroker._core.record.compression cimport scratch_free
+
+Appended = namedtuple(
+    "Appended",
+    "error base_offset last_offset log_append_time_ms log_start_offset duplicate needs_fallback message record_errors",
+)
+Found = namedtuple("Found", "offset timestamp leader_epoch")
+SegmentFacts = namedtuple("SegmentFacts", "base_offset next_offset size_bytes max_timestamp open references")
+Note = namedtuple("Note", "segment_base_offset offset bytes reason")
+ProducerFacts = namedtuple(
+    "ProducerFacts", "producer_id producer_epoch last_sequence last_offset last_timestamp txn_first_offset"
+)
+
+CODECS = {"producer": -1, "uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+cdef enum:
+    OWN_FILES_LIMIT = 64           # segments open at once in a log that was given no budget
+
+
+class LogError(Exception):
+    """A Kafka error code from a log."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"log error {code}")
+        self.code = code
+
+
+cdef int64_t log_end_offset(const Log *log) noexcept nogil:
+    return load_int64(&log.end_offset)
+
+
+cdef int64_t log_start_offset(const Log *log) noexcept nogil:
+    return load_int64(&log.start_offset)
+
+
+cdef int64_t log_high_watermark(const Log *log) noexcept nogil:
+    return load_int64(&log.high_watermark)
+
+
+cdef int64_t log_last_stable_offset(const Log *log) noexcept nogil:
+    cdef int64_t high_watermark = load_int64(&log.high_watermark)
+    cdef int64_t first_unstable = load_int64(&log.first_unstable_offset)
+    return first_unstable if 0 <= first_unstable < high_watermark else high_watermark
+
+
+cdef bint log_raise_high_watermark(Log *log, int64_t offset) noexcept nogil:
+    cdef bint moved
+    pthread_mutex_lock(&log.lock)
+    if offset > log.end_offset:
+        offset = log.end_offset
+    moved = offset > log.high_watermark
+    if moved:
+        store_int64(&log.high_watermark, offset)
+    pthread_mutex_unlock(&log.lock)
+    return moved
+
+
+cdef void log_retain(Log *log) noexcept nogil:
+    retain_count(&log.references)
+
+
+cdef void log_release(Log *log) noexcept nogil:
+    # A log that nobody closed is let go as a crash would: the next opener scans it.
+    cdef Segment *s
+    if not release_count(&log.references):
+        return
+    while log.segment_count > 0:
+        log.segment_count -= 1
+        s = log.segments[log.segment_count]
+        if log.files != NULL:
+            files_forget(log.files, s)
+        s.directory = NULL
+        segment_release(s)
+    if log.files != NULL:
+        files_release(log.files)
+    producers_free(&log.producers)
+    epochs_free(&log.epochs)
+    pthread_mutex_destroy(&log.lock)
+    free(log.segments)
+    free(log.directory)
+    free(log)
+
+
+cdef Log *log_new(OpenFiles *files, const char *directory, size_t length) noexcept nogil:
+    cdef Log *log = <Log *> calloc(1, sizeof(Log))
+    cdef size_t i
+    if log == NULL:
+        return NULL
+    log.references = 1
+    log.first_unstable_offset = -1
+    pthread_mutex_init(&log.lock, NULL)
+    producers_init(&log.producers)
+    if directory != NULL:
+        log.directory = <char *> malloc(length + 1)
+        if log.directory != NULL:
+            memcpy(log.directory, directory, length + 1)
+            for i in range(length):
+                log.jitter_seed = log.jitter_seed * 31 + <uint8_t> directory[i]
+    if files != NULL:
+        files_retain(files)
+        log.files = files
+    else:
+        log.files = files_new(OWN_FILES_LIMIT)
+    if log.files == NULL or (directory != NULL and log.directory == NULL):
+        log_release(log)
+        return NULL
+    return log
+
+
+cdef object first_of(object config, str name, object default):
+    value = config.get(name)
+    return default if value is None else value
+
+
+cdef int64_t number(object config, str name, int64_t default, int64_t least, int64_t most) except? -1:
+    cdef object value = int(first_of(config, name, default))
+    if not least <= value <= most:
+        raise ValueError(f"{name} must be between {least} and {most}, not {value}")
+    return value
+
+
+cdef bint truth(object config, str name) except -1:
+    return str(first_of(config, name, False)).lower() == "true"
+
+
+cdef int read_config(object config, LogConfig *out) except -1:
+    """Reads the settings a log obeys, by Kafka's names; the others of a topic belong to other rooms."""
+    cdef int64_t most = 0x7fffffffffffffff
+    codec = str(first_of(config, "compression.type", "producer"))
+    if codec not in CODECS:
+        raise ValueError(f"compression.type: {codec!r} is not one of {', '.join(CODECS)}")
+    policy = first_of(config, "cleanup.policy", "delete")
+    policies = [part.strip() for part in policy.split(",")] if isinstance(policy, str) else list(policy)
+    kind = str(first_of(config, "message.timestamp.type", "CreateTime"))
+    if kind not in ("CreateTime", "LogAppendTime"):
+        raise ValueError(f"message.timestamp.type: {kind!r} is neither CreateTime nor LogAppendTime")
+    out.rules.max_message_bytes = <int32_t> number(config, "max.message.bytes", 1048588, 0, 0x7fffffff)
+    out.rules.log_append_time = kind == "LogAppendTime"
+    out.rules.keys_required = "compact" in policies
+    out.rules.target_codec = CODECS[codec]
+    out.rules.target_level = 0
+    if codec in ("gzip", "lz4", "zstd"):
+        out.rules.target_level = <int32_t> number(config, f"compression.{codec}.level", 0, -0x7fffffff, 0x7fffffff)
+    out.rules.timestamp_before_max_ms = number(config, "message.timestamp.before.max.ms", most, 0, most)
+    out.rules.timestamp_after_max_ms = number(config, "message.timestamp.after.max.ms", 3600000, 0, most)
+    out.segment_bytes = <int32_t> number(config, "segment.bytes", 1073741824, 14, 0x7fffffff)
+    out.segment_index_bytes = <int32_t> number(config, "segment.index.bytes", 10485760, 4, 0x7fffffff)
+    out.index_interval_bytes = <int32_t> number(config, "index.interval.bytes", 4096, 0, 0x7fffffff)
+    out.segment_ms = number(config, "segment.ms", 604800000, 1, most)
+    out.segment_jitter_ms = number(config, "segment.jitter.ms", 0, 0, most)
+    out.producer_id_expiration_ms = number(config, "producer.id.expiration.ms", 86400000, 1, most)
+    out.flush_messages = number(config, "flush.messages", most, 1, most)
+    out.preallocate = truth(config, "preallocate")
+    return 0
+
+
+cdef bytes settle_topic_id(str directory, object topic_id):
+    """The id in partition.metadata, which is written when it is missing; empty when nobody knows one."""
+    path = os.path.join(directory, "partition.metadata")
+    try:
+        with open(path, encoding="ascii") as file:
+            lines = dict(line.split(": ", 1) for line in file.read().splitlines() if ": " in line)
+        known = base64.urlsafe_b64decode(lines["topic_id"] + "==")
+        if lines["version"] != "0" or len(known) != 16:
+            raise ValueError(f"{path}: not a topic id of version 0")
+    except FileNotFoundError:
+        if topic_id is None:
+            return b""
+        text = base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+        with open(path + ".tmp", "w", encoding="ascii") as file:
+            file.write(f"version: 0\ntopic_id: {text}\n")
+        os.replace(path + ".tmp", path)
+        return bytes(topic_id)
+    if topic_id is not None and bytes(topic_id) != known:
+        raise ValueError(f"{path}: the directory belongs to topic id {lines['topic_id']}")
+    return known
+
+
+cdef object os_error(int rc, str directory):
+    return OSError(-rc, os.strerror(-rc), directory)
+
+
+cdef class PartitionLog:
+    """The log of one partition. Every call that may block runs without the GIL."""
+
+    def __cinit__(self) -> None:
+        self.log = NULL
+        self.directory = ""
+        self.topic_id = b""
+
+    def __dealloc__(self) -> None:
+        if self.log != NULL:
+            with nogil:
+                log_release(self.log)
+
+    @staticmethod
+    def open(directory, BrokerClock clock not None, config, *, topic_id=None, clean=True, recovery_point=0,
+             log_start_offset=0, FileBudget files=None):
+        """Opens or creates the log in `directory`. `clean=False` scans what lies past `recovery_point`."""
+        cdef PartitionLog self = PartitionLog.__new__(PartitionLog)
+        cdef LogConfig parsed
+        cdef bint was_clean = clean
+        cdef int64_t point = recovery_point
+        cdef int64_t start = log_start_offset
+        cdef int64_t now = wall_ms(&clock.c)
+        cdef int rc
+        if topic_id is not None and len(topic_id) != 16:
+            raise ValueError("a topic id has sixteen bytes")
+        read_config(config, &parsed)
+        self.directory = os.fspath(directory)
+        self._clock = clock
+        encoded = os.fsencode(self.directory)
+        if len(encoded) > 4000 or b"\0" in encoded:
+            raise ValueError(f"{self.directory!r} cannot be a directory's name")
+        os.makedirs(self.directory, exist_ok=True)
+        self.topic_id = settle_topic_id(self.directory, topic_id)
+        self.log = log_new(files.files if files is not None else NULL, PyBytes_AS_STRING(encoded), len(encoded))
+        if self.log == NULL:
+            raise MemoryError
+        self.log.config = parsed
+        with nogil:
+            rc = open_directory(self.log, was_clean, point, start, now)
+        if rc != 0:
+            raise os_error(rc, self.directory)
+        return self
+
+    @staticmethod
+    def in_memory(BrokerClock clock not None, config, *, topic_id=None, log_start_offset=0):
+        """A log whose segments have no name: it ends with its last reference."""
+        cdef PartitionLog self = PartitionLog.__new__(PartitionLog)
+        cdef LogConfig parsed
+        cdef int rc
+        read_config(config, &parsed)
+        self._clock = clock
+        self.topic_id = b"" if topic_id is None else bytes(topic_id)
+        self.log = log_new(NULL, NULL, 0)
+        if self.log == NULL:
+            raise MemoryError
+        self.log.config = parsed
+        self.log.start_offset = self.log.end_offset = self.log.high_watermark = log_start_offset
+        self.log.recovery_point = log_start_offset
+        rc = push_segment(self.log, log_start_offset, True, wall_ms(&clock.c))
+        if rc != 0:
+            raise os_error(rc, "memory")
+        return self
+
+    cdef int64_t now(self, object now_ms) except? -1:
+        return wall_ms(&(<BrokerClock> self._clock).c) if now_ms is None else now_ms
+
+    def append(self, records, *, int origin=FROM_CLIENT, int32_t leader_epoch=0, now_ms=None, inflated=None):
+        """Appends batches; the bytes given are left alone. The answer carries a Kafka error code."""
+        cdef const uint8_t[::1] view = records
+        cdef const uint8_t[::1] clear
+        cdef AppendResult out
+        cdef Scratch scratch
+        cdef int64_t now = self.now(now_ms)
+        cdef int64_t length = view.shape[0]
+        cdef const uint8_t *clear_data = NULL
+        cdef int64_t clear_length = -1
+        cdef uint8_t *copy
+        if not FROM_CLIENT <= origin <= FROM_QUORUM:
+            raise ValueError(f"origin {origin} is unknown")
+        if length > 0x7fffffff:
+            raise ValueError("more than 2 GiB in one append")
+        if inflated is not None:
+            clear = inflated
+            clear_length = clear.shape[0]
+            clear_data = &clear[0] if clear_length > 0 else NULL
+        copy = <uint8_t *> malloc(length + 1)
+        if copy == NULL:
+            raise MemoryError
+        if length > 0:
+            memcpy(copy, &view[0], length)
+        scratch.data = NULL
+        scratch.capacity = 0
+        with nogil:
+            log_append(self.log, copy, <int32_t> length, <Origin> origin, leader_epoch, clear_data, clear_length,
+                       &scratch, now, &out)
+            free(copy)
+            scratch_free(&scratch)
+        message = out.verdict.message.decode() if out.verdict.message != NULL else None
+        return Appended(
+            out.error, out.base_offset, out.last_offset, out.log_append_time_ms, out.log_start_offset, bool(out.duplicate),
+            bool(out.needs_fallback), message, [out.verdict.record_errors[i] for i in range(out.verdict.record_error_count)])
+
+    def read(self, int64_t offset, int64_t max_bytes=1048576, bound=None, *, bint at_least_one=True):
+        """Whole batches from the one that holds `offset`, of one segment, none at or past `bound` (the end by default)."""
+        cdef ReadPlan plan
+        cdef int64_t limit = 0x7fffffffffffffff if bound is None else bound
+        cdef int64_t n
+        cdef bytes data
+        cdef char *to
+        with nogil:
+            log_read(self.log, offset, limit, max_bytes, at_least_one, &plan)
+        if plan.error != NONE:
+            raise LogError(plan.error)
+        if plan.segment == NULL:
+            return b""
+        try:
+            data = PyBytes_FromStringAndSize(NULL, plan.length)
+            to = PyBytes_AS_STRING(data)
+            with nogil:
+                n = read_at(plan.segment.fd, to, plan.length, plan.position)
+        finally:
+            segment_release(plan.segment)
+        if n != plan.length:
+            raise os_error(<int> n if n < 0 else -EIO, self.directory)
+        return data
+
+    @property
+    def log_end_offset(self):
+        return log_end_offset(self.log)
+
+    @property
+    def log_start_offset(self):
+        return log_start_offset(self.log)
+
+    @property
+    def last_stable_offset(self):
+        return log_last_stable_offset(self.log)
+
+    @property
+    def high_watermark(self):
+        return log_high_watermark(self.log)
+
+    @high_watermark.setter
+    def high_watermark(self, int64_t offset):
+        with nogil:
+            log_raise_high_watermark(self.log, offset)
+
+    @property
+    def recovery_point(self):
+        return load_int64(&self.log.recovery_point)
+
+    @property
+    def latest_epoch(self):
+        return log_latest_epoch(self.log)
+
+    @property
+    def offline_errno(self):
+        return self.log.offline_errno
+
+    @property
+    def closed(self):
+        return bool(self.log.closed)
+
+    @property
+    def size_bytes(self):
+        cdef int64_t total = 0
+        cdef int32_t i
+        with nogil:
+            pthread_mutex_lock(&self.log.lock)
+            for i in range(self.log.segment_count):
+                total += self.log.segments[i].size_bytes
+            pthread_mutex_unlock(&self.log.lock)
+        return total
+
+    @property
+    def recovery_notes(self):
+        cdef int32_t i
+        return [
+            Note(self.log.notes[i].segment_base_offset, self.log.notes[i].offset, self.log.notes[i].bytes,
+                 self.log.notes[i].reason.decode())
+            for i in range(self.log.note_count)
+        ]
+
+    def segments(self):
+        """Facts about every segment, oldest first. A timestamp of -2 was not looked up yet."""
+        cdef Segment *s
+        cdef int32_t i
+        facts = []
+        with nogil:
+            pthread_mutex_lock(&self.log.lock)
+        for i in range(self.log.segment_count):
+            s = self.log.segments[i]
+            facts.append(SegmentFacts(s.base_offset, s.next_offset, s.size_bytes, s.max_timestamp, s.fd >= 0, s.references))
+        pthread_mutex_unlock(&self.log.lock)
+        return facts
+
+    def producers(self):
+        """What is remembered of idempotent producers."""
+        cdef Producer *p
+        cdef int32_t i
+        facts = []
+        with nogil:
+            pthread_mutex_lock(&self.log.lock)
+        for i in range(self.log.producers.count):
+            p = &self.log.producers.producers[i]
+            facts.append(ProducerFacts(
+                p.producer_id, p.producer_epoch,
+                p.batches[p.newest].last_sequence if p.batch_count else -1,
+                p.batches[p.newest].last_offset if p.batch_count else -1, p.last_timestamp, p.txn_first_offset))
+        pthread_mutex_unlock(&self.log.lock)
+        return facts
+
+    cdef object found(self, TimestampOffset *out):
+        if out.error != NONE:
+            raise LogError(out.error)
+        return Found(out.offset, out.timestamp, out.leader_epoch) if out.offset >= 0 else None
+
+    def offset_for_timestamp(self, int64_t timestamp):
+        """The first record at or after `timestamp`: (offset, timestamp, leader epoch), or None."""
+        cdef TimestampOffset out
+        with nogil:
+            log_offset_for_timestamp(self.log, timestamp, &out)
+        return self.found(&out)
+
+    def offset_of_max_timestamp(self):
+        """The first record that carries the largest timestamp, or None."""
+        cdef TimestampOffset out
+        with nogil:
+            log_offset_of_max_timestamp(self.log, &out)
+        return self.found(&out)
+
+    def end_offset_for_epoch(self, int32_t epoch):
+        """(epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1) when unknown."""
+        cdef int32_t found = -1
+        cdef int64_t end = -1
+        with nogil:
+            log_end_offset_for_epoch(self.log, epoch, &found, &end)
+        return found, end
+
+    def epochs(self):
+        """Every known (epoch, start offset)."""
+        cdef int32_t i
+        with nogil:
+            pthread_mutex_lock(&self.log.lock)
+        entries = [(self.log.epochs.entries[i].epoch, self.log.epochs.entries[i].start_offset)
+                   for i in range(self.log.epochs.count)]
+        pthread_mutex_unlock(&self.log.lock)
+        return entries
+
+    def assign_epoch(self, int32_t epoch):
+        """On becoming leader: this epoch begins at the end of the log."""
+        with nogil:
+            log_assign_epoch(self.log, epoch)
+
+    def configure(self, config):
+        """Takes over a topic's settings; they hold from the next append."""
+        cdef LogConfig parsed
+        read_config(config, &parsed)
+        with nogil:
+            pthread_mutex_lock(&self.log.lock)
+            self.log.config = parsed
+            pthread_mutex_unlock(&self.log.lock)
+
+    cdef int checked(self, int rc) except -1:
+        if rc != 0:
+            raise os_error(rc, self.directory)
+        return 0
+
+    def flush(self):
+        """Syncs what was appended; the new recovery point."""
+        cdef int rc
+        with nogil:
+            rc = log_flush(self.log)
+        self.checked(rc)
+        return load_int64(&self.log.recovery_point)
+
+    def roll(self, now_ms=None):
+        """Begins a new segment, unless the active one is empty."""
+        cdef int64_t now = self.now(now_ms)
+        cdef int rc
+        with nogil:
+            rc = log_roll(self.log, now)
+        self.checked(rc)
+
+    def truncate_to(self, int64_t offset):
+        """Cuts the log at the batch that holds `offset`; the new end offset."""
+        cdef int64_t now = self.now(None)
+        cdef int rc
+        with nogil:
+            rc = log_truncate_to(self.log, offset, now)
+        self.checked(rc)
+        return log_end_offset(self.log)
+
+    def delete_before(self, int64_t offset):
+        """Raises the log's start to `offset` (at most the high watermark); how many segments went."""
+        cdef int32_t deleted = 0
+        cdef int rc
+        with nogil:
+            rc = log_delete_before(self.log, offset, &deleted)
+        if rc == -EINVAL:
+            raise ValueError(f"{offset} is past the high watermark {log_high_watermark(self.log)}")
+        self.checked(rc)
+        return deleted
+
+    def expire_producers(self, now_ms=None):
+        """Forgets producers that have been silent for producer.id.expiration.ms."""
+        cdef int64_t now = self.now(now_ms)
+        with nogil:
+            log_expire_producers(self.log, now)
+
+    def close(self, *, bint sync=True):
+        """Writes what a clean start relies on and lets the files go. A second call does nothing."""
+        cdef int rc
+        with nogil:
+            rc = log_close(self.log, sync)
+        self.checked(rc)

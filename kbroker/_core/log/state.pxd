@@ -1,0 +1,113 @@
+# state: the structs of a partition's log. Other rooms see them through partition_log; only log/ looks inside Log.
+from libc.errno cimport EIO
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from kbroker._core.log.files cimport pthread_mutex_t
+from kbroker._core.log.leader_epochs cimport LeaderEpochs
+from kbroker._core.log.open_files cimport OpenFiles
+from kbroker._core.log.producer_state cimport ProducerTable
+from kbroker._core.log.segment cimport Segment
+from kbroker._core.record.batch cimport BatchRules, Verdict
+
+cdef enum:
+    RECENT_BATCHES = 32             # a power of two
+    READ_HINTS = 8
+    RECOVERY_NOTES_MAX = 64
+
+cdef struct LogConfig:
+    BatchRules rules
+    int32_t segment_bytes
+    int32_t segment_index_bytes
+    int32_t index_interval_bytes
+    int64_t segment_ms
+    int64_t segment_jitter_ms
+    int64_t producer_id_expiration_ms
+    int64_t flush_messages          # an append that leaves more unflushed syncs before it is acknowledged; 2**63-1 = never
+    int8_t preallocate
+
+# Where a batch of the active segment lies: a consumer at the tail is served without a look into the file.
+cdef struct RecentBatch:
+    int64_t base_offset
+    int64_t last_offset
+    int64_t position
+
+# Where the next read of a catching-up consumer will begin.
+cdef struct ReadHint:
+    Segment *segment                # compared, never followed
+    int64_t offset
+    int64_t position
+
+# What opening found and did about it.
+cdef struct RecoveryNote:
+    int64_t segment_base_offset
+    int64_t offset                  # the first one affected
+    int64_t bytes                   # given up
+    const char *reason              # static text
+
+cdef struct Log:
+    int32_t references
+    int32_t offline_errno           # 0: fine. Set once, never cleared
+    bint closed
+    pthread_mutex_t lock
+    int64_t end_offset              # these four: written under the lock, read by anyone (acquire)
+    int64_t start_offset
+    int64_t high_watermark
+    int64_t first_unstable_offset   # of the oldest open transaction; -1: none
+    int64_t recovery_point          # every byte below it was synced
+    LogConfig config
+    char *directory                 # NULL: in memory
+    OpenFiles *files
+    Segment **segments              # ascending; the last one is written to
+    int32_t segment_count
+    int32_t segment_capacity
+    ProducerTable producers
+    LeaderEpochs epochs
+    bint names_changed              # files came or went since the directory was last synced
+    uint32_t recent_next     # batches noted so far, modulo 2**32
+    uint32_t recent_count
+    RecentBatch recent[32]
+    int32_t hint_next
+    ReadHint hints[8]
+    uint64_t jitter_seed
+    int32_t note_count
+    RecoveryNote notes[64]
+
+cdef struct AppendResult:
+    int16_t error
+    bint duplicate                  # a retry of one of the last five batches: base_offset is the original's
+    bint needs_fallback             # nothing was appended: hand the request to the Python worker
+    int64_t base_offset             # -1 on error
+    int64_t last_offset
+    int64_t log_append_time_ms      # -1 for CreateTime; of a duplicate: the stored timestamp, as Kafka answers
+    int64_t log_start_offset        # -1 when the error came before the log was looked at
+    int32_t appended_bytes
+    Verdict verdict                 # record errors and message
+
+# What a reader gets: one slice of one segment. The reference in `segment` is the caller's to release (or hand to a chain).
+cdef struct ReadPlan:
+    int16_t error                   # NONE, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR
+    Segment *segment                # NULL: nothing to read
+    int64_t position
+    int64_t length                  # whole batches; nothing when the first one passes max_bytes and at_least_one is false
+    int64_t high_watermark          # of the same moment; -1 on error, as the others
+    int64_t last_stable_offset
+    int64_t log_start_offset
+    int64_t log_end_offset
+
+cdef struct TimestampOffset:
+    int16_t error
+    int64_t offset                  # -1: none
+    int64_t timestamp
+    int32_t leader_epoch
+
+
+cdef inline Segment *active(Log *log) noexcept nogil:
+    return log.segments[log.segment_count - 1]
+
+cdef inline bint usable(const Log *log) noexcept nogil:
+    return not log.closed and log.offline_errno == 0
+
+cdef inline int go_offline(Log *log, int rc) noexcept nogil:
+    # Keeps the first errno; returns rc.
+    if log.offline_errno == 0:
+        log.offline_errno = -rc if rc < 0 else EIO
+    return rc

@@ -1,0 +1,12 @@
+# upkeep: what happens to a log besides appends and reads: the end is cut, the beginning goes, it is closed.
+# Called by   the door; later retention and replication.
+# Threads     any.
+# Returns     0 or -errno; a log that could not finish a cut is offline.
+from libc.stdint cimport int32_t, int64_t
+from kbroker._core.log.state cimport Log
+
+cdef int log_truncate_to(Log *log, int64_t offset, int64_t now_ms) noexcept nogil     # ends at the batch that holds it
+cdef int log_delete_before(Log *log, int64_t offset, int32_t *deleted) noexcept nogil # start offset up, whole segments go
+cdef int log_close(Log *log, bint sync) noexcept nogil                                # a second time does nothing
+cdef void log_assign_epoch(Log *log, int32_t epoch) noexcept nogil
+cdef void log_expire_producers(Log *log, int64_t now_ms) noexcept nogil
