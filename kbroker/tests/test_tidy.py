@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "protocol": {"_core", "errors"},
     "config_table": set(),
     "config": {"config_table", "errors"},
+    "listeners": {"config", "config_table", "errors"},
     "storage": {"_core", "errors", "clock", "config"},
     "observe": {"_core", "errors"},
     "cluster": {"protocol", "errors", "config"},
@@ -41,7 +42,7 @@ MAY_IMPORT = {
     "api": {"protocol", "errors", "cluster", "quorum", "storage", "config", "_core", "coordinator"},
     "gateway": {"api", "protocol", "errors", "_core", "observe"},
     "broker": {"*"},
-    "cli": {"broker", "config", "errors", "storage", "observe", "protocol", "_core"},
+    "cli": {"broker", "listeners", "config", "errors", "storage", "observe", "protocol", "_core"},
     "__main__": {"cli"},
     "__init__": {"broker"},
 }
