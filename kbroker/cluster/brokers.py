@@ -6,7 +6,7 @@ it registers and given back when it is unfenced, so every restart is a new leade
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kbroker.cluster.image import NO_LEADER, BrokerImage, ClusterImage, Endpoint, PartitionImage
@@ -135,6 +135,24 @@ def leave(image: ClusterImage, broker_id: int, *, clean: bool) -> list[Message]:
             change.eligible_leader_replicas = [*partition.elr, broker_id] if clean else list(partition.elr)
             change.last_known_elr = [broker_id]
         records.append(change)
+    return records
+
+
+def assign_directories(
+    image: ClusterImage, broker_id: int, assigned: Mapping[tuple[bytes, int], bytes]
+) -> list[Message]:
+    """Where a broker of several directories has put partitions, (topic id, partition) -> directory id (KIP-858)."""
+    records: list[Message] = []
+    for (topic_id, index), directory_id in assigned.items():
+        topic = image.topics_by_id.get(topic_id)
+        partition = topic.partitions.get(index) if topic is not None else None
+        if partition is None or broker_id not in partition.replicas:
+            continue  # deleted meanwhile
+        directories = list(partition.directories)
+        at = partition.replicas.index(broker_id)
+        if directories[at] != directory_id:
+            directories[at] = directory_id
+            records.append(PartitionChangeRecord(partition_id=index, topic_id=topic_id, directories=directories))
     return records
 
 

@@ -199,6 +199,22 @@ def _check_assignment(image: ClusterImage, replicas: Sequence[int], factor: int 
         )
 
 
+def create_partitions_of(
+    image: ClusterImage, wanted: Sequence[tuple[str, int, Sequence[Sequence[int]] | None]], rules: Rules
+) -> Decision:
+    """Several topics grow; each item is (name, new count, replicas of the new partitions or None)."""
+    decision = Decision()
+    names = [name for name, _, _ in wanted]
+    for name, count, assignments in {item[0]: item for item in wanted}.values():
+        if names.count(name) > 1:
+            decision.results.append(TopicResult.failed(name, InvalidRequestError("Duplicate topic name.")))
+            continue
+        result, records = create_partitions(image, name, count, assignments, rules)
+        decision.results.append(result)
+        decision.records += records
+    return decision
+
+
 def create_partitions(
     image: ClusterImage,
     name: str,

@@ -1,0 +1,226 @@
+"""This node's replicas: the edge that makes a committed image true here.
+
+It opens and deletes partition logs, tells each live partition who leads it, and publishes the table by which network
+threads find them, whole and once per commit. Files are touched in a worker thread; leadership changes and publishing
+happen on the control loop, so handlers never see half a change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kbroker._core.log.partition_log import LogError, PartitionLog
+from kbroker._core.partitions import PartitionHandle, ViewHandle
+from kbroker.cluster.delta import Delta
+from kbroker.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage, PartitionImage, TopicImage
+from kbroker.cluster.topics import INTERNAL_TOPICS
+from kbroker.config import Config, Dynamic
+from kbroker.protocol.message import ZERO_UUID
+from kbroker.storage.log_dirs import LogDirs
+
+T = TypeVar("T")
+Key = tuple[str, int]
+Assign = Callable[[Mapping[tuple[bytes, int], bytes]], Awaitable[None]]
+
+
+class Replicas:
+    """Every partition this node knows of, by (topic, partition). Owned by the control loop."""
+
+    def __init__(self, config: Config, log_dirs: LogDirs, views: Mapping[str, ViewHandle]) -> None:
+        self.offline: dict[Key, Exception] = {}  # replicas whose files failed
+        self._config = config
+        self._node_id = config.node_id
+        self._log_dirs = log_dirs
+        self._views = views  # by listener name
+        self._handles: dict[Key, PartitionHandle] = {}
+        self._shown: dict[Key, PartitionImage] = {}  # what a handle was last told
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kbroker-replicas")
+        self._removals: set[asyncio.TimerHandle] = set()
+        self._assign: Assign | None = None
+
+    def find(self, topic: str, partition: int) -> PartitionHandle | None:
+        return self._handles.get((topic, partition))
+
+    def is_local(self, topic: str, partition: int) -> bool:
+        """Whether this node holds a replica, readable or not."""
+        return (topic, partition) in self._log_dirs.logs or (topic, partition) in self.offline
+
+    def logs(self) -> Mapping[Key, PartitionLog]:
+        return self._log_dirs.logs
+
+    def tell_directories_with(self, assign: Assign) -> None:
+        """Where to report which directory a partition was put into, when there are several."""
+        self._assign = assign
+
+    async def start(self, image: ClusterImage) -> list[Path]:
+        """Opens what the image says is here. Returns the directories no topic owns, which were set aside."""
+        owned = {(topic.name, index): topic.topic_id for topic, index, one in image.partitions() if self._is_ours(one)}
+
+        def prepare() -> list[Path]:
+            self._log_dirs.remove_deleted()
+            strays = self._log_dirs.set_aside_strays(owned)
+            for topic in image.topics.values():
+                self._open_logs(image, topic)
+            return strays
+
+        strays = await self._in_thread(prepare)
+        self._refresh(image, set(image.topics_by_id))
+        return strays
+
+    async def on_commit(self, image: ClusterImage, delta: Delta) -> None:
+        """The controller's listener."""
+        changed = [image.topics_by_id[topic_id] for topic_id in delta.topics if topic_id in image.topics_by_id]
+        retired = self._retire(delta)
+        if changed or retired:
+
+            def work() -> list[Path]:
+                removed = [self._log_dirs.delete_log(*key) for key in retired]
+                for topic in changed:
+                    self._open_logs(image, topic)
+                return [path for path in removed if path is not None]
+
+            self._remove_later(await self._in_thread(work))
+        self._reconfigure(image, delta)
+        self._refresh(image, {topic.topic_id for topic in changed})
+        await self._report_directories(image, changed)
+
+    async def checkpoint(self) -> None:
+        await self._in_thread(self._log_dirs.checkpoint)
+
+    async def close(self, broker_epoch: int) -> None:
+        """A clean stop. Whoever still fetches is told that nobody leads here any more."""
+        for timer in self._removals:
+            timer.cancel()  # the next start finishes it
+        for handle in self._handles.values():
+            handle.follow(-1, handle.leader_epoch)
+        await self._in_thread(self._log_dirs.close, broker_epoch)
+        self._handles.clear()
+        self._thread.shutdown()
+
+    def dynamic(self, image: ClusterImage) -> Dynamic:
+        return Dynamic(image.broker_configs(self._node_id), image.broker_configs(None))
+
+    # ---- files, in the thread ----
+
+    def _open_logs(self, image: ClusterImage, topic: TopicImage) -> None:
+        missing = [
+            (index, one)
+            for index, one in sorted(topic.partitions.items())
+            if self._is_ours(one) and (topic.name, index) not in self._log_dirs.logs
+        ]
+        if not missing:
+            return
+        config = self._log_config(image, topic.name)
+        for index, one in missing:
+            directory_id = one.directories[one.replicas.index(self._node_id)] if one.directories else ZERO_UUID
+            try:
+                self._log_dirs.open_log(topic.name, index, topic.topic_id, config, directory_id)
+            except (OSError, LogError) as problem:  # that replica is offline; the others are not to suffer
+                self.offline[(topic.name, index)] = problem
+
+    def _log_config(self, image: ClusterImage, topic: str) -> dict[str, Any]:
+        return dict(self._config.topic_config(image.topic_configs(topic), self.dynamic(image)))
+
+    # ---- the table, on the loop ----
+
+    def _retire(self, delta: Delta) -> list[Key]:
+        names = set(delta.deleted_topics.values())
+        retired = [key for key in self._handles if key[0] in names]
+        for key in retired:
+            self._handles.pop(key).retire()
+            self._shown.pop(key, None)
+            self.offline.pop(key, None)
+        return retired
+
+    def _refresh(self, image: ClusterImage, topic_ids: set[bytes]) -> None:
+        for topic_id in topic_ids:
+            topic = image.topics_by_id[topic_id]
+            for index, partition in topic.partitions.items():
+                self._show(image, topic, index, partition)
+        table = [
+            (topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, self._handles_of(topic))
+            for topic in image.topics.values()
+        ]
+        for listener, view in self._views.items():
+            view.publish(table, self._endpoints(image, listener))
+
+    def _handles_of(self, topic: TopicImage) -> list[PartitionHandle]:
+        return [self._handles[(topic.name, index)] for index in range(len(topic.partitions))]
+
+    def _endpoints(self, image: ClusterImage, listener: str) -> list[tuple[int, str, int, str | None]]:
+        found = ((broker, broker.endpoint(listener)) for broker in image.brokers.values() if not broker.fenced)
+        return [(broker.broker_id, one.host, one.port, broker.rack) for broker, one in found if one is not None]
+
+    def _show(self, image: ClusterImage, topic: TopicImage, index: int, partition: PartitionImage) -> None:
+        key = (topic.name, index)
+        handle = self._handles.get(key)
+        if handle is None:
+            handle = self._handles[key] = PartitionHandle(index, self._log_dirs.logs.get(key))
+            if key in self.offline:
+                handle.go_offline()
+        elif self._shown.get(key) == partition:
+            return
+        self._shown[key] = partition
+        if partition.leader == self._node_id:
+            self._lead(image, topic.name, handle, partition)
+        else:
+            handle.follow(partition.leader, partition.leader_epoch)
+
+    def _lead(self, image: ClusterImage, topic: str, handle: PartitionHandle, partition: PartitionImage) -> None:
+        wanted = self._config.topic_value("min.insync.replicas", image.topic_configs(topic), self.dynamic(image))
+        assert isinstance(wanted, int), wanted
+        followers = [one for one in partition.isr if one != self._node_id]
+        least = min(wanted, len(partition.replicas))
+        handle.lead(partition.leader, partition.leader_epoch, len(partition.isr), least, followers)
+
+    def _reconfigure(self, image: ClusterImage, delta: Delta) -> None:
+        everything = any(kind == BROKER_RESOURCE for kind, _ in delta.configs)
+        names = set(image.topics) if everything else {name for kind, name in delta.configs if kind == TOPIC_RESOURCE}
+        for name in names & set(image.topics):
+            config = self._log_config(image, name)
+            for index, partition in image.topics[name].partitions.items():
+                log, handle = self._log_dirs.logs.get((name, index)), self._handles.get((name, index))
+                if log is None or handle is None:
+                    continue
+                log.configure(config)
+                if partition.leader == self._node_id:
+                    self._lead(image, name, handle, partition)
+
+    async def _report_directories(self, image: ClusterImage, changed: list[TopicImage]) -> None:
+        """A broker of several directories chose one; the cluster is told. Not awaited: the answer need not wait."""
+        if self._assign is None or len(self._log_dirs.dirs) < 2:
+            return
+        chosen = {
+            (topic.topic_id, index): self._log_dirs.directory_id_of(topic.name, index)
+            for topic in changed
+            for index, one in topic.partitions.items()
+            if (topic.name, index) in self._log_dirs.logs
+            and one.directories[one.replicas.index(self._node_id)] == ZERO_UUID
+        }
+        if chosen:
+            task = asyncio.ensure_future(self._assign(chosen))
+            task.add_done_callback(lambda done: done.exception())
+
+    def _remove_later(self, paths: list[Path]) -> None:
+        if not paths:
+            return
+        loop = asyncio.get_running_loop()
+
+        def remove() -> None:
+            self._removals.discard(timer)
+            for path in paths:
+                loop.run_in_executor(self._thread, lambda gone: shutil.rmtree(gone, ignore_errors=True), path)
+
+        timer = loop.call_later(self._config.integer("log.segment.delete.delay.ms") / 1000, remove)
+        self._removals.add(timer)
+
+    def _is_ours(self, partition: PartitionImage) -> bool:
+        return self._node_id in partition.replicas
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)

@@ -1,0 +1,406 @@
+"""The controller's edge: it takes requests, lets the pure rooms decide, and answers when the decision is committed.
+
+    request -> decide on the image that holds what was appended -> one batch into __cluster_metadata
+            -> fsync (a worker thread; all requests that came meanwhile share it) -> the quorum's high watermark rises
+            -> apply to the image that readers see -> the listeners make it true on this node -> answer
+
+So what was answered survives a crash, what readers see was committed, and a topic that CreateTopics has answered can be
+produced to at once. A decision sees the one before it although that is not committed yet; if the log cannot be written,
+nothing more is decided and everything waiting fails, for the two images may have parted from the file.
+
+Everything here runs on the control loop, except what `_in_thread` is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kbroker._core.clock import BrokerClock
+from kbroker._core.log.partition_log import PartitionLog
+from kbroker.cluster import brokers, features, producer_ids, topics
+from kbroker.cluster.brokers import Registration
+from kbroker.cluster.delta import Delta
+from kbroker.cluster.image import ClusterImage, Endpoint
+from kbroker.cluster.producer_ids import ProducerIdBlock
+from kbroker.cluster.topics import NewTopic, Rules, TopicResult
+from kbroker.config import Config, Dynamic
+from kbroker.errors import KafkaError, KafkaStorageError, NotControllerError
+from kbroker.listeners import PROTOCOL_IDS, Listener
+from kbroker.protocol.message import Message
+from kbroker.protocol.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+)
+from kbroker.quorum.core import LogEnd, Quorum, Step, Timeouts
+from kbroker.quorum.frames import BrokenMetadataError, leader_change_batch, metadata_batch, read_batches
+from kbroker.quorum.snapshot import (
+    BOOTSTRAP,
+    SnapshotId,
+    find_snapshots,
+    image_records,
+    read_snapshot,
+    write_bootstrap,
+    write_snapshot,
+)
+from kbroker.quorum.store import BrokenQuorumStateError, read_election, write_election
+from kbroker.storage.log_dirs import METADATA_DIRECTORY, DataDirectoryError, LogDirs, random_uuid
+
+T = TypeVar("T")
+Decide = Callable[[ClusterImage, int], tuple[Sequence[Message], T]]
+"""(image, offset of the next record) -> records and the answer."""
+Listen = Callable[[ClusterImage, Delta], Awaitable[None]]
+"""Makes a committed change true on this node; the requests that asked for it are answered afterwards."""
+
+METADATA_TOPIC_ID = bytes(15) + b"\x01"
+FROM_QUORUM = 3
+_READ_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class _Waiting:
+    end_offset: int  # answered once the high watermark is here
+    answer: asyncio.Future[Any]
+    result: Any
+
+
+@dataclass(slots=True)
+class _Appended:
+    end_offset: int
+    records: Sequence[Message]
+
+
+class Controller:
+    """This node's controller. `image` is what the cluster has committed; read it, never change it."""
+
+    def __init__(self, config: Config, clock: BrokerClock, log_dirs: LogDirs, chance: random.Random) -> None:
+        self.image = ClusterImage()
+        self.broker_epoch = -1
+        self.failure: BaseException | None = None
+        self._ahead = self.image  # image plus what is appended and not committed
+        self._config = config
+        self._clock = clock
+        self._log_dirs = log_dirs
+        self._chance = chance
+        self._directory = config.metadata_log_dir / METADATA_DIRECTORY
+        self._listeners: list[Listen] = []
+        self._requests: deque[tuple[Decide[Any], asyncio.Future[Any]]] = deque()
+        self._appended: deque[_Appended] = deque()
+        self._waiting: deque[_Waiting] = deque()
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kbroker-metadata")
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._bytes_since_snapshot = 0
+        self._incarnation = random_uuid()
+        self._log: PartitionLog
+        self._quorum: Quorum
+
+    @classmethod
+    async def open(
+        cls, config: Config, clock: BrokerClock, log_dirs: LogDirs, chance: random.Random | None = None
+    ) -> Controller:
+        """Reads the metadata log, takes its lead, and gives a new cluster its first records."""
+        controller = cls(config, clock, log_dirs, chance or random.SystemRandom())
+        try:
+            await controller._in_thread(controller._load)
+            await controller._lead()
+        except BaseException:
+            controller._thread.shutdown()
+            raise
+        controller._task = asyncio.create_task(controller._run(), name="kbroker-controller")
+        return controller
+
+    def listen(self, listener: Listen) -> None:
+        """Calls `listener` after every commit that changed something, in the order of registration."""
+        self._listeners.append(listener)
+
+    async def register(self, advertised: Sequence[Listener]) -> None:
+        """Registers this node with the addresses it can be reached at, and unfences it: it leads its partitions now."""
+        endpoints = [Endpoint(one.name, one.host, one.port, PROTOCOL_IDS[one.protocol]) for one in advertised]
+
+        def decide(image: ClusterImage, next_offset: int) -> tuple[list[Message], int]:
+            said = Registration(
+                node_id=self._config.node_id,
+                incarnation_id=self._incarnation,
+                endpoints=endpoints,
+                features=features.registered(image),
+                rack=self._config.text("broker.rack"),
+                log_dirs=self._log_dirs.directory_ids,
+                cluster_id=self._log_dirs.cluster_id,
+                previous_broker_epoch=self._log_dirs.previous_broker_epoch,
+            )
+            first: list[Message] = [brokers.register_controller(said, [])]
+            records, broker_epoch = brokers.register_broker(
+                image, said, next_offset + len(first), self._log_dirs.cluster_id
+            )
+            return [*first, *records], broker_epoch
+
+        # Two requests that share one fsync: the second decides on what the first appended.
+        registered = asyncio.ensure_future(self.submit(decide))
+        unfenced = asyncio.ensure_future(self.submit(self._decide_unfence))
+        self.broker_epoch = await registered
+        await unfenced
+
+    def _decide_unfence(self, image: ClusterImage, next_offset: int) -> tuple[list[Message], None]:
+        broker = image.brokers[self._config.node_id]
+        return brokers.unfence(image, broker.broker_id, broker.broker_epoch), None
+
+    async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
+        def decide(image: ClusterImage, next_offset: int) -> tuple[list[Message], list[TopicResult]]:
+            decision = topics.create_topics(image, wanted, self._rules())
+            return [] if validate_only else decision.records, decision.results
+
+        return await self.submit(decide)
+
+    async def delete_topics(self, names: Sequence[str] = (), topic_ids: Sequence[bytes] = ()) -> list[TopicResult]:
+        enabled = self._config.flag("delete.topic.enable")
+
+        def decide(image: ClusterImage, next_offset: int) -> tuple[list[Message], list[TopicResult]]:
+            decision = topics.delete_topics(image, names, topic_ids, enabled=enabled)
+            return decision.records, decision.results
+
+        return await self.submit(decide)
+
+    async def create_partitions(
+        self,
+        wanted: Sequence[tuple[str, int, Sequence[Sequence[int]] | None]],
+        *,
+        validate_only: bool = False,
+    ) -> list[TopicResult]:
+        """Each item: a topic, how many partitions it shall have, and the replicas of the new ones or None."""
+
+        def decide(image: ClusterImage, next_offset: int) -> tuple[list[Message], list[TopicResult]]:
+            decisions = topics.create_partitions_of(image, wanted, self._rules())
+            return [] if validate_only else decisions.records, decisions.results
+
+        return await self.submit(decide)
+
+    async def allocate_producer_ids(self) -> ProducerIdBlock:
+        return await self.submit(
+            lambda image, next_offset: producer_ids.allocate(image, self._config.node_id, self.broker_epoch)
+        )
+
+    async def assign_directories(self, assigned: Mapping[tuple[bytes, int], bytes]) -> None:
+        """Tells where this broker has put partitions, (topic id, partition) -> directory id (KIP-858)."""
+
+        def decide(image: ClusterImage, next_offset: int) -> tuple[list[Message], None]:
+            return brokers.assign_directories(image, self._config.node_id, assigned), None
+
+        await self.submit(decide)
+
+    def dynamic(self) -> Dynamic:
+        """Broker settings that were changed at run time."""
+        return Dynamic(self.image.broker_configs(self._config.node_id), self.image.broker_configs(None))
+
+    async def submit(self, decide: Decide[T]) -> T:
+        """Decides in turn; returns once what was decided is committed and true here. Raises what `decide` raises."""
+        if self.failure is not None:
+            raise KafkaStorageError(f"The metadata log failed: {self.failure}")
+        if self._stopping:
+            raise NotControllerError("The controller is stopping.")
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._requests.append((decide, answer))
+        self._wake.set()
+        return await answer
+
+    async def close(self) -> None:
+        """A controlled stop: this broker leads nothing more and is fenced; then the log is closed."""
+        if self.failure is None and self.broker_epoch >= 0:
+            node_id, epoch = self._config.node_id, self.broker_epoch
+            leaving: list[Decide[None]] = [
+                lambda image, _: (brokers.begin_controlled_shutdown(image, node_id, epoch), None),
+                lambda image, _: (brokers.fence(node_id, epoch), None),
+            ]
+            await asyncio.gather(*(self.submit(one) for one in leaving), return_exceptions=True)
+        self._stopping = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+        self._quorum.resign()
+        await self._in_thread(self._log.close)
+        self._thread.shutdown()
+
+    # ---- start ----
+
+    def _load(self) -> None:
+        """Thread: everything the files say, into the image."""
+        home = self._log_dirs.dirs[0]
+        if not (self._directory.parent / BOOTSTRAP).exists() and home.formatted:
+            write_bootstrap(self._directory.parent, self._clock.now_ms())
+        try:
+            election = read_election(self._directory)
+            # Apache, too, always checks the whole metadata log: nothing is worth more, and it is short.
+            self._log = PartitionLog.open(
+                self._directory, self._clock, self._log_config(), topic_id=METADATA_TOPIC_ID, clean=False
+            )
+            self._replay()
+        except (BrokenMetadataError, BrokenQuorumStateError) as problem:
+            raise DataDirectoryError(f"The metadata of {self._directory.parent} cannot be used: {problem}") from None
+        newer = features.unreadable_levels(self.image)
+        if newer:
+            raise DataDirectoryError(
+                f"{self._directory.parent} was written by a newer version: it has finalised {', '.join(newer)}."
+            )
+        log_end = LogEnd(max(self._log.latest_epoch, 0), self._log.log_end_offset)
+        timeouts = Timeouts(
+            self._config.integer("controller.quorum.election.timeout.ms"),
+            self._config.integer("controller.quorum.fetch.timeout.ms"),
+        )
+        self._quorum = Quorum(self._config.node_id, self._config.voters, election, log_end, timeouts)
+
+    def _replay(self) -> None:
+        """Thread: the newest snapshot, then the log behind it."""
+        snapshots = find_snapshots(self._directory)
+        offset = self._log.log_start_offset
+        if snapshots:
+            newest = snapshots[-1]
+            for record in read_snapshot(self._directory / newest.file_name):
+                self.image.apply(record)
+            offset = newest.end_offset
+        if offset < self._log.log_start_offset or offset > self._log.log_end_offset or (offset and not snapshots):
+            raise BrokenMetadataError(
+                f"the log holds offsets {self._log.log_start_offset} to {self._log.log_end_offset}, "
+                f"but the newest snapshot ends at {snapshots[-1].end_offset if snapshots else 0}"
+            )
+        while offset < self._log.log_end_offset:
+            data = self._log.read(offset, _READ_BYTES, self._log.log_end_offset)
+            self._bytes_since_snapshot += len(data)
+            for batch in read_batches(data):
+                for record in batch.records[max(offset - batch.header.base_offset, 0) :]:
+                    self.image.apply(record)
+                offset = batch.header.last_offset + 1
+
+    async def _lead(self) -> None:
+        """Takes the lead, and gives the log what it lacks: an end to a cut transaction, first records, newer levels."""
+        await self._carry_out(self._quorum.start(self._clock.monotonic_ms()))
+        assert self._quorum.is_leader, "a quorum of one elects itself"
+        self._ahead = self.image.copy()
+        if self._ahead.in_transaction:
+            self._append([AbortTransactionRecord(reason="The controller that began it has gone.")])
+        if not self._ahead.features:
+            first = read_snapshot(self._directory.parent / BOOTSTRAP)
+            self._append([BeginTransactionRecord(name="Bootstrap records"), *first, EndTransactionRecord()])
+        raised = features.raise_levels(self._ahead)
+        if raised:
+            self._append(raised)
+        await self._commit()
+
+    async def _carry_out(self, step: Step) -> None:
+        assert not step.messages, "other voters need a network that is not there yet"
+        if step.persist is not None:
+            await self._in_thread(write_election, self._directory, step.persist, self._quorum.voters)
+        if step.append is not None:
+            self._write(leader_change_batch(step.append, self._clock.now_ms()))
+
+    # ---- the loop ----
+
+    async def _run(self) -> None:
+        try:
+            while not (self._stopping and not self._requests):
+                await self._wake.wait()
+                self._wake.clear()
+                if self._requests:
+                    self._decide_all()
+                    await self._commit()
+                    await self._maybe_snapshot()
+        except Exception as problem:  # every later request is told: see submit()
+            self._fail(problem)
+
+    def _decide_all(self) -> None:
+        while self._requests:
+            decide, answer = self._requests.popleft()
+            if answer.done():  # whoever asked has gone
+                continue
+            try:
+                records, result = decide(self._ahead, self._log.log_end_offset)
+            except KafkaError as error:
+                answer.set_exception(error)
+                continue
+            if records:
+                self._append(records)
+            self._waiting.append(_Waiting(self._log.log_end_offset, answer, result))
+
+    def _append(self, records: Sequence[Message]) -> None:
+        self._write(metadata_batch(records, self._clock.now_ms()))
+        for record in records:
+            self._ahead.apply(record)
+        self._appended.append(_Appended(self._log.log_end_offset, records))
+
+    def _write(self, batch: bytes) -> None:
+        appended = self._log.append(batch, origin=FROM_QUORUM, leader_epoch=self._quorum.epoch)
+        if appended.error:
+            raise OSError(self._log.offline_errno, f"the metadata log refused a batch (error {appended.error})")
+        self._bytes_since_snapshot += len(batch)
+
+    async def _commit(self) -> None:
+        """Flushes, applies what a majority holds now, makes it true, and answers."""
+        end_offset = self._log.log_end_offset
+        if end_offset > self._quorum.log_end.end_offset:
+            await self._in_thread(self._log.flush)
+            self._quorum.on_flushed(LogEnd(self._quorum.epoch, end_offset))
+        committed = self._quorum.high_watermark
+        self._log.high_watermark = committed
+        delta = Delta()
+        while self._appended and self._appended[0].end_offset <= committed:
+            for record in self._appended.popleft().records:
+                self.image.apply(record, delta)
+        if delta:
+            for listener in self._listeners:
+                await listener(self.image, delta)
+        while self._waiting and self._waiting[0].end_offset <= committed:
+            done = self._waiting.popleft()
+            if not done.answer.done():
+                done.answer.set_result(done.result)
+
+    def _fail(self, problem: BaseException) -> None:
+        self.failure = problem
+        waiting = [one.answer for one in self._waiting] + [answer for _, answer in self._requests]
+        self._waiting.clear()
+        self._requests.clear()
+        for answer in waiting:
+            if not answer.done():
+                answer.set_exception(KafkaStorageError(f"The metadata log failed: {problem}"))
+
+    async def _maybe_snapshot(self) -> None:
+        """Once enough has been appended: the image as a file, and the log before the older snapshot goes."""
+        if self._bytes_since_snapshot < self._config.integer("metadata.log.max.record.bytes.between.snapshots"):
+            return
+        if self.image.in_transaction or self._appended:
+            return
+        self._bytes_since_snapshot = 0
+        identity = SnapshotId(self._quorum.high_watermark, self._quorum.epoch)
+        await self._in_thread(self._snapshot, identity, list(image_records(self.image)))
+
+    def _snapshot(self, identity: SnapshotId, records: list[Message]) -> None:
+        """Thread."""
+        now_ms = self._clock.now_ms()
+        path = self._directory / identity.file_name
+        write_snapshot(path, records, epoch=identity.epoch, last_timestamp=now_ms, now_ms=now_ms)
+
+    def _rules(self) -> Rules:
+        return Rules(
+            num_partitions=self._config.integer("num.partitions"),
+            default_replication_factor=self._config.integer("default.replication.factor"),
+            check_configs=self._config.check_topic_overrides,
+            new_id=random_uuid,
+            shuffle=self._chance.shuffle,
+        )
+
+    def _log_config(self) -> dict[str, Any]:
+        """The metadata log's own settings, not a topic's; a batch is as large as the decision it holds."""
+        return {
+            "max.message.bytes": 2**31 - 1,
+            "segment.bytes": self._config.integer("metadata.log.segment.bytes"),
+            "segment.ms": self._config.integer("metadata.log.segment.ms"),
+            "message.timestamp.after.max.ms": 2**63 - 1,
+        }
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)

@@ -1,0 +1,92 @@
+"""Batches of the metadata log: records of the cluster image, and the quorum's own control records between them.
+
+control record key     int16 version 0, int16 type
+type 2  LeaderChange   3  SnapshotHeader   4  SnapshotFooter   5  KRaftVersion   6  KRaftVoters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kbroker._core.record.records import BatchHeader, BrokenRecords, Record, batches, build_batch, iterate
+from kbroker.protocol.codec import DecodeError, decode_metadata_record, encode, encode_metadata_record
+from kbroker.protocol.message import Message
+from kbroker.protocol.records import (
+    BrokerRegistrationChangeRecord,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+)
+from kbroker.quorum.core import LeaderChange
+
+LEADER_CHANGE, SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION, KRAFT_VOTERS = 2, 3, 4, 5, 6
+
+
+class BrokenMetadataError(ValueError):
+    """A metadata log or snapshot that cannot be understood: going on would lose or invent state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    header: BatchHeader
+    records: list[Message]  # of the cluster image; empty for a control batch
+    control_types: tuple[int, ...] = ()
+
+
+def metadata_batch(records: Sequence[Message], now_ms: int) -> bytes:
+    """One batch, so that a crash keeps all of a decision or nothing of it. Offsets are stamped by the log."""
+    return build_batch(
+        Record(timestamp=now_ms, value=encode_metadata_record(one, record_version(one))) for one in records
+    )
+
+
+def record_version(record: Message) -> int:
+    """The lowest version that says everything, where Kafka chooses so; else the newest of metadata.version 30."""
+    if isinstance(record, BrokerRegistrationChangeRecord):
+        if record.cordoned_log_dirs is not None:
+            return 3
+        if record.log_dirs:
+            return 2
+        return 1 if record.in_controlled_shutdown else 0
+    return record.VERSIONS[1]
+
+
+def leader_change_batch(change: LeaderChange, now_ms: int) -> bytes:
+    message = LeaderChangeMessage(version=0, leader_id=change.leader_id)
+    message.voters = [LeaderChangeMessage.Voter(voter_id=voter) for voter in change.voters]
+    message.granting_voters = [LeaderChangeMessage.Voter(voter_id=voter) for voter in change.granting_voters]
+    return control_batch(LEADER_CHANGE, encode(message, 0), now_ms)
+
+
+def snapshot_header_batch(last_contained_timestamp: int, now_ms: int) -> bytes:
+    header = SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_contained_timestamp)
+    return control_batch(SNAPSHOT_HEADER, encode(header, 0), now_ms)
+
+
+def snapshot_footer_batch(now_ms: int, base_offset: int) -> bytes:
+    return control_batch(SNAPSHOT_FOOTER, encode(SnapshotFooterRecord(version=0), 0), now_ms, base_offset)
+
+
+def control_batch(kind: int, value: bytes, now_ms: int, base_offset: int = 0) -> bytes:
+    record = Record(timestamp=now_ms, key=b"\x00\x00" + kind.to_bytes(2, "big"), value=value)
+    return build_batch([record], base_offset=base_offset, control=True, leader_epoch=0)
+
+
+def read_batches(data: bytes) -> Iterator[Batch]:
+    """Each batch with its records decoded. BrokenMetadataError says where it stopped making sense."""
+    try:
+        for header in batches(data):
+            raw = iterate(data[header.position : header.position + header.size])
+            if header.control:
+                yield Batch(header, [], tuple(_control_type(record.key) for record in raw))
+            else:
+                yield Batch(header, [decode_metadata_record(record.value or b"")[0] for record in raw])
+    except (BrokenRecords, DecodeError) as problem:
+        raise BrokenMetadataError(str(problem)) from None
+
+
+def _control_type(key: bytes | None) -> int:
+    if key is None or len(key) < 4:
+        raise BrokenMetadataError("a control record has no type")
+    return int.from_bytes(key[2:4], "big")

@@ -1,0 +1,147 @@
+"""Snapshots of the metadata log: the cluster image at an offset as a file of batches, in Apache's format.
+
+    <end offset, 20 digits>-<epoch, 10 digits>.checkpoint      control header, records, control footer
+    bootstrap.checkpoint                                       the same; the records a new cluster starts with
+
+A file under another name is being written and is ignored; one without its footer was cut short and is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbroker._core.record.records import Record, build_batch
+from kbroker.cluster.features import FINALISED
+from kbroker.cluster.image import ClusterImage, TopicImage
+from kbroker.protocol.codec import encode_metadata_record
+from kbroker.protocol.message import Message
+from kbroker.protocol.records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from kbroker.quorum.frames import (
+    SNAPSHOT_FOOTER,
+    SNAPSHOT_HEADER,
+    BrokenMetadataError,
+    read_batches,
+    record_version,
+    snapshot_footer_batch,
+    snapshot_header_batch,
+)
+from kbroker.storage.checkpoints import write_whole
+
+BOOTSTRAP = "bootstrap.checkpoint"
+_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_RECORDS_PER_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SnapshotId:
+    end_offset: int
+    epoch: int
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.end_offset:020d}-{self.epoch:010d}.checkpoint"
+
+
+def find_snapshots(directory: Path) -> list[SnapshotId]:
+    """Oldest first."""
+    names = (_NAME.fullmatch(path.name) for path in directory.glob("*.checkpoint"))
+    return sorted(SnapshotId(int(name[1]), int(name[2])) for name in names if name is not None)
+
+
+def read_snapshot(path: Path) -> list[Message]:
+    records: list[Message] = []
+    kinds: list[int] = []
+    try:
+        for batch in read_batches(path.read_bytes()):
+            kinds += batch.control_types
+            records += batch.records
+    except BrokenMetadataError as problem:
+        raise BrokenMetadataError(f"The snapshot {path} is damaged: {problem}.") from None
+    if kinds[:1] != [SNAPSHOT_HEADER] or kinds[-1:] != [SNAPSHOT_FOOTER]:
+        raise BrokenMetadataError(f"The snapshot {path} was cut short.")
+    return records
+
+
+def write_snapshot(path: Path, records: Iterable[Message], *, epoch: int, last_timestamp: int, now_ms: int) -> None:
+    """Durable, and under its own name only when whole."""
+    parts = [snapshot_header_batch(last_timestamp, now_ms)]
+    offset = 1
+    values = [encode_metadata_record(record, record_version(record)) for record in records]
+    for start in range(0, len(values), _RECORDS_PER_BATCH):
+        chunk = [Record(timestamp=now_ms, value=value) for value in values[start : start + _RECORDS_PER_BATCH]]
+        parts.append(build_batch(chunk, base_offset=offset, leader_epoch=epoch))
+        offset += len(chunk)
+    parts.append(snapshot_footer_batch(now_ms, offset))
+    write_whole(path, b"".join(parts))
+
+
+def write_bootstrap(directory: Path, now_ms: int) -> None:
+    """What `kafka-storage format` leaves for the first leader of a new cluster: the levels it starts with."""
+    records = [FeatureLevelRecord(name=name, feature_level=level) for name, level in FINALISED.items()]
+    write_snapshot(directory / BOOTSTRAP, records, epoch=0, last_timestamp=0, now_ms=now_ms)
+
+
+def image_records(image: ClusterImage) -> Iterable[Message]:
+    """The shortest run of records that makes this image: features first, for they say how the rest is read."""
+    for name, level in sorted(image.features.items(), key=lambda item: (item[0] != "metadata.version", item[0])):
+        yield FeatureLevelRecord(name=name, feature_level=level)
+    for broker in image.brokers.values():
+        record = RegisterBrokerRecord(
+            broker_id=broker.broker_id,
+            incarnation_id=broker.incarnation_id,
+            broker_epoch=broker.broker_epoch,
+            rack=broker.rack,
+            fenced=broker.fenced,
+            in_controlled_shutdown=broker.in_controlled_shutdown,
+            log_dirs=list(broker.log_dirs),
+            cordoned_log_dirs=None if broker.cordoned_log_dirs is None else list(broker.cordoned_log_dirs),
+        )
+        record.end_points = [
+            RegisterBrokerRecord.BrokerEndpoint(
+                name=one.name, host=one.host, port=one.port, security_protocol=one.security_protocol
+            )
+            for one in broker.endpoints
+        ]
+        record.features = [
+            RegisterBrokerRecord.BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in broker.features.items()
+        ]
+        yield record
+    yield from image.controllers.values()
+    for topic in image.topics.values():
+        yield from _topic_records(topic)
+    for (resource_type, resource_name), values in image.configs.items():
+        for name, value in values.items():
+            yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+    if image.producer_ids is not None:
+        yield image.producer_ids
+    yield from image.others.values()
+
+
+def _topic_records(topic: TopicImage) -> Iterable[Message]:
+    yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
+    for index, partition in sorted(topic.partitions.items()):
+        yield PartitionRecord(
+            partition_id=index,
+            topic_id=topic.topic_id,
+            replicas=list(partition.replicas),
+            isr=list(partition.isr),
+            removing_replicas=list(partition.removing_replicas),
+            adding_replicas=list(partition.adding_replicas),
+            leader=partition.leader,
+            leader_recovery_state=partition.leader_recovery_state,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            directories=list(partition.directories),
+            eligible_leader_replicas=list(partition.elr) or None,
+            last_known_elr=list(partition.last_known_elr) or None,
+        )

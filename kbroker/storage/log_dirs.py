@@ -1,0 +1,341 @@
+"""A broker's data directories: whose they are, that nobody else has them open, and the partition logs inside.
+
+    meta.properties         cluster.id, node.id, directory.id, version=1; written once, when the directory is formatted
+    .lock                   locked while a broker has the directory
+    .kafka_cleanshutdown    left by a clean stop with the broker epoch it ended; taken away by the next start
+    <topic>-<partition>/    one partition; <name>.<uuid>-delete is one being deleted, -stray one no topic owns any more
+
+Every function may be called from a worker thread, but from one at a time: the edge that owns a LogDirs sees to that.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import shutil
+import struct
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kbroker._core.clock import BrokerClock
+from kbroker._core.log.partition_log import PartitionLog
+from kbroker.storage.checkpoints import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    Offsets,
+    read_offsets,
+    sync_directory,
+    write_offsets,
+    write_whole,
+)
+
+META_PROPERTIES = "meta.properties"
+LOCK = ".lock"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+METADATA_DIRECTORY = "__cluster_metadata-0"
+DELETED, STRAY = "-delete", "-stray"
+
+
+class DataDirectoryError(Exception):
+    """A directory that cannot be used, in one sentence for whoever chose it."""
+
+
+def format_uuid(raw: bytes) -> str:
+    """A 16-byte id as Kafka writes it: base64, URL-safe, unpadded."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def parse_uuid(text: str) -> bytes:
+    try:
+        raw = base64.urlsafe_b64decode(text.encode() + b"==")
+    except ValueError:
+        raw = b""
+    if len(raw) != 16:
+        raise DataDirectoryError(f"{text!r} is not an id.")
+    return raw
+
+
+def random_uuid() -> bytes:
+    """A version 4 id whose text does not begin with a dash, so that it never looks like an option (as Kafka's)."""
+    while True:
+        raw = uuid.uuid4().bytes
+        if not format_uuid(raw).startswith("-"):
+            return raw
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    cluster_id: str
+    node_id: int
+    directory_id: bytes
+
+
+def read_meta(directory: Path) -> MetaProperties | None:
+    """None: the directory is not formatted."""
+    path = directory / META_PROPERTIES
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise DataDirectoryError(f"{path} cannot be read: {problem}.") from None
+    values = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    try:
+        if values["version"] != "1":
+            raise DataDirectoryError(f"{path} has version {values['version']}; only version 1 can be opened.")
+        return MetaProperties(values["cluster.id"], int(values["node.id"]), parse_uuid(values["directory.id"]))
+    except (KeyError, ValueError) as problem:
+        raise DataDirectoryError(f"{path} does not tell its {problem}.") from None
+
+
+def write_meta(directory: Path, meta: MetaProperties) -> None:
+    content = (
+        f"node.id={meta.node_id}\ndirectory.id={format_uuid(meta.directory_id)}\n"
+        f"version=1\ncluster.id={meta.cluster_id}\n"
+    )
+    write_whole(directory / META_PROPERTIES, content.encode())
+
+
+@dataclass
+class LogDir:
+    """One directory, locked."""
+
+    path: Path
+    meta: MetaProperties
+    lock: int
+    formatted: bool  # by this start: it was new
+    clean: bool = False  # the last stop left its marker
+    previous_broker_epoch: int = -1
+    recovery_points: Offsets = field(default_factory=dict)
+    high_watermarks: Offsets = field(default_factory=dict)
+    log_start_offsets: Offsets = field(default_factory=dict)
+
+
+class LogDirs:
+    """The directories of one broker and the partition logs open in them."""
+
+    def __init__(self, dirs: list[LogDir], clock: BrokerClock) -> None:
+        self.dirs = dirs
+        self.logs: dict[tuple[str, int], PartitionLog] = {}
+        self._home: dict[tuple[str, int], LogDir] = {}
+        self._clock = clock
+
+    @classmethod
+    def open(cls, paths: list[Path], node_id: int, clock: BrokerClock, cluster_id: str | None = None) -> LogDirs:
+        """Locks and, where new, formats the directories. If one cannot be: DataDirectoryError, and all are let go."""
+        dirs: list[LogDir] = []
+        try:
+            metas = []
+            for path in paths:
+                _make(path)
+                lock = _lock(path)
+                metas.append((path, lock, read_meta(path)))
+                dirs.append(LogDir(path, MetaProperties("", node_id, b""), lock, False))
+            known = next((meta for _, _, meta in metas if meta is not None), None)
+            chosen = cluster_id or (known.cluster_id if known else format_uuid(random_uuid()))
+            dirs = [_admit(path, lock, meta, node_id, chosen) for path, lock, meta in metas]
+            return cls(dirs, clock)
+        except BaseException:
+            for one in dirs:
+                os.close(one.lock)
+            raise
+
+    @property
+    def cluster_id(self) -> str:
+        return self.dirs[0].meta.cluster_id
+
+    @property
+    def directory_ids(self) -> list[bytes]:
+        return [one.meta.directory_id for one in self.dirs]
+
+    @property
+    def previous_broker_epoch(self) -> int:
+        """The epoch the last clean stop ended, or -1: some directory was not stopped cleanly."""
+        epochs = {one.previous_broker_epoch for one in self.dirs}
+        return epochs.pop() if len(epochs) == 1 else -1
+
+    def partition_directories(self) -> Iterator[tuple[Path, str, int, bytes | None]]:
+        """(directory, topic, partition, topic id) of what is on disk and neither being deleted nor stray."""
+        for home in self.dirs:
+            for path in sorted(home.path.iterdir()):
+                topic, _, partition = path.name.rpartition("-")
+                if path.is_dir() and topic and partition.isdigit() and path.name != METADATA_DIRECTORY:
+                    yield path, topic, int(partition), read_topic_id(path)
+
+    def set_aside_strays(self, owned: Mapping[tuple[str, int], bytes]) -> list[Path]:
+        """Renames partitions that no topic of the cluster owns, so that a new topic of that name starts empty."""
+        moved = []
+        for path, topic, partition, topic_id in list(self.partition_directories()):
+            expected = owned.get((topic, partition))
+            if expected is None or (topic_id is not None and topic_id != expected):
+                moved.append(path.rename(_retired_name(path, STRAY)))
+        return moved
+
+    def remove_deleted(self) -> None:
+        """Finishes deletes that the last run began."""
+        for home in self.dirs:
+            for path in home.path.glob(f"*{DELETED}"):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def open_log(
+        self, topic: str, partition: int, topic_id: bytes, config: dict[str, object], directory_id: bytes | None = None
+    ) -> PartitionLog:
+        """Opens or creates a partition's log: in the named directory, where it is already, or where fewest are."""
+        key = (topic, partition)
+        home = self._home_of(key, directory_id)
+        known = (home.path / f"{topic}-{partition}").is_dir()
+        log = PartitionLog.open(
+            str(home.path / f"{topic}-{partition}"),
+            self._clock,
+            config,
+            topic_id=topic_id,
+            clean=home.clean or not known,
+            recovery_point=home.recovery_points.get(key, 0),
+            log_start_offset=home.log_start_offsets.get(key, 0),
+        )
+        log.high_watermark = min(home.high_watermarks.get(key, 0), log.log_end_offset)
+        self.logs[key] = log
+        self._home[key] = home
+        return log
+
+    def directory_id_of(self, topic: str, partition: int) -> bytes:
+        return self._home[(topic, partition)].meta.directory_id
+
+    def delete_log(self, topic: str, partition: int) -> Path | None:
+        """Closes and renames a partition; the caller removes the returned directory when its delay is over."""
+        log = self.logs.pop((topic, partition), None)
+        home = self._home.pop((topic, partition), None)
+        if log is None or home is None:
+            return None
+        log.close()
+        path = home.path / f"{topic}-{partition}"
+        retired = path.rename(_retired_name(path, DELETED))
+        sync_directory(home.path)
+        for offsets in (home.recovery_points, home.high_watermarks, home.log_start_offsets):
+            offsets.pop((topic, partition), None)
+        return retired
+
+    def checkpoint(self) -> None:
+        """Writes down how far each log is flushed, committed and trimmed, so that the next start need not find out."""
+        for home in self.dirs:
+            logs = {key: log for key, log in self.logs.items() if self._home[key] is home}
+            write_offsets(home.path / RECOVERY_POINTS, {key: log.recovery_point for key, log in logs.items()})
+            write_offsets(home.path / HIGH_WATERMARKS, {key: log.high_watermark for key, log in logs.items()})
+            starts = {key: log.log_start_offset for key, log in logs.items() if log.log_start_offset > 0}
+            write_offsets(home.path / LOG_START_OFFSETS, starts)
+            if not (home.path / CLEANER_OFFSETS).exists():
+                write_offsets(home.path / CLEANER_OFFSETS, {})
+
+    def close(self, broker_epoch: int) -> None:
+        """A clean stop: everything flushed, checkpointed and closed, then the marker, then the lock."""
+        for log in self.logs.values():
+            log.flush()
+        self.checkpoint()
+        for log in self.logs.values():
+            log.close()
+        self.logs.clear()
+        self._home.clear()
+        for home in self.dirs:
+            marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+            write_whole(home.path / CLEAN_SHUTDOWN, marker.encode())
+        self.release()
+
+    def release(self) -> None:
+        """Gives the directories up as they are; without a marker the next start checks what may be torn."""
+        for home in self.dirs:
+            os.close(home.lock)  # the file stays: removing it could let two that wait for it both in
+        self.dirs = []
+
+    def _home_of(self, key: tuple[str, int], directory_id: bytes | None) -> LogDir:
+        name = f"{key[0]}-{key[1]}"
+        for home in self.dirs:
+            if home.meta.directory_id == directory_id or (home.path / name).is_dir():
+                return home
+        counts = {id(home): 0 for home in self.dirs}
+        for home in self._home.values():
+            counts[id(home)] += 1
+        return min(self.dirs, key=lambda home: counts[id(home)])
+
+
+def read_topic_id(partition_directory: Path) -> bytes | None:
+    """From partition.metadata; None when there is none yet."""
+    try:
+        lines = (partition_directory / "partition.metadata").read_text(encoding="utf-8").splitlines()
+        values = dict(line.split(": ", 1) for line in lines)
+        return parse_uuid(values["topic_id"])
+    except (OSError, ValueError, KeyError, DataDirectoryError):
+        return None
+
+
+def _retired_name(path: Path, suffix: str) -> Path:
+    """Kafka cuts the topic's name so that the directory's stays within 255 bytes."""
+    unique = f".{uuid.uuid4().hex}{suffix}"
+    return path.with_name(path.name[: 255 - len(unique)] + unique)
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise DataDirectoryError(f"The data directory {path} cannot be made: {problem.strerror}.") from None
+
+
+def _lock(path: Path) -> int:
+    try:
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as problem:
+        raise DataDirectoryError(f"The data directory {path} cannot be written: {problem.strerror}.") from None
+    try:
+        _lock_exclusively(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise DataDirectoryError(f"The data directory {path} is in use by another broker.") from None
+    return descriptor
+
+
+def _lock_exclusively(descriptor: int) -> None:
+    """A lock of the open file, which keeps out other brokers of this process as well as Apache, whose lock is fcntl's.
+
+    An ordinary fcntl lock would not do: it is the process's, and closing any descriptor of the file gives it up.
+    """
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _admit(path: Path, lock: int, meta: MetaProperties | None, node_id: int, cluster_id: str) -> LogDir:
+    formatted = meta is None
+    if meta is None:
+        if any((path / name).exists() for name in (METADATA_DIRECTORY, RECOVERY_POINTS)):
+            raise DataDirectoryError(f"{path} holds data but no {META_PROPERTIES}: it is not safe to format it.")
+        meta = MetaProperties(cluster_id, node_id, random_uuid())
+        write_meta(path, meta)
+    if meta.node_id != node_id:
+        raise DataDirectoryError(f"{path} belongs to node {meta.node_id}, but this broker's node.id is {node_id}.")
+    if meta.cluster_id != cluster_id:
+        raise DataDirectoryError(f"{path} belongs to cluster {meta.cluster_id}, not to {cluster_id}.")
+    home = LogDir(path, meta, lock, formatted)
+    home.recovery_points = read_offsets(path / RECOVERY_POINTS)
+    home.high_watermarks = read_offsets(path / HIGH_WATERMARKS)
+    home.log_start_offsets = read_offsets(path / LOG_START_OFFSETS)
+    home.clean, home.previous_broker_epoch = _take_marker(path / CLEAN_SHUTDOWN)
+    return home
+
+
+def _take_marker(path: Path) -> tuple[bool, int]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, UnicodeDecodeError):
+        return False, -1
+    path.unlink()
+    try:
+        return True, int(json.loads(text)["brokerEpoch"])
+    except (ValueError, KeyError, TypeError):
+        return True, -1  # an older Kafka leaves the file empty
