@@ -76,6 +76,6 @@ def api_versions() -> bytes:
 
 def metadata(topic: str) -> bytes:
     body = messages.MetadataRequest(
-        topics=[messages.MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+        topics=[messages.MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=False
     )
     return frame(body, 12)

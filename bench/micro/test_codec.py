@@ -9,10 +9,10 @@ VERSION = 13
 
 
 def metadata_of(partitions: int) -> MetadataResponse:
-    topic = MetadataResponse.MetadataResponseTopic
-    partition = MetadataResponse.MetadataResponsePartition
+    topic = MetadataResponse.Topic
+    partition = MetadataResponse.Partition
     return MetadataResponse(
-        brokers=[MetadataResponse.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=9092)],
+        brokers=[MetadataResponse.Broker(node_id=1, host="127.0.0.1", port=9092)],
         cluster_id="5L6g3nShT-eMCtK--X86sw",
         controller_id=1,
         topics=[
