@@ -144,6 +144,7 @@ cdef bint service_adopt(Loop *l, int fd, const Address *address, int32_t listene
 cdef void service_close(Loop *l, Connection *c, int reason) noexcept nogil:
     if c.fd < 0:
         return
+    l.counters.closed[reason] += 1       # first: whoever sees the end of the stream may look at the counters
     poller_remove(&l.poller, c.fd)
     forget_parked(l, c)
     if c.transform != NULL:
@@ -159,7 +160,6 @@ cdef void service_close(Loop *l, Connection *c, int reason) noexcept nogil:
     list_remove(&c.turn)
     list_remove(&c.held)
     list_append(&l.free, &c.turn)
-    l.counters.closed[reason] += 1
     store_int32(&l.open_count, l.open_count - 1)
     if admission_leave(&l.shared.admission, &c.address):
         inbox_ring(&l.shared.loops[0].inbox)

@@ -54,6 +54,12 @@ def eventually(condition: Callable[[], object], timeout: float = 20.0) -> None:
         time.sleep(0.001)
 
 
+def take_one(core: Core) -> Taken:
+    taken: list[Taken] = []
+    eventually(lambda: taken.extend(core.take(1)) or taken)
+    return taken[0]
+
+
 class Control:
     """Stands for the control loop: takes what is posted and answers it, by default with the frame itself."""
 

@@ -1,0 +1,192 @@
+"""What a client may not do, and what it cannot make the broker hold."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from .harness import House, closed_by_server, eventually, frame, receive_frame, request, take_one
+
+OUT_OF_DESCRIPTORS = """
+import os, resource, sys
+from kbroker._core.clock import BrokerClock
+from kbroker._core.core import Core
+
+core = Core(BrokerClock(), node_id=1, portable=sys.argv[1] == "True")
+port = core.listen("127.0.0.1", 0)
+core.start()
+open_now = len(os.listdir("/proc/self/fd"))
+resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 4, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+print(port, flush=True)
+seen = []
+while not seen:
+    seen = core.events()
+turns = core.counters()["turns"]
+print(seen[0][0], seen[0][1], flush=True)
+sys.stdin.readline()
+print(core.counters()["turns"] - turns, flush=True)
+while core.counters()["connections_accepted"] < 10:
+    pass
+print("accepted", flush=True)
+core.close()
+"""
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 0, 7, 1001, 2**31 - 1])
+def test_an_impossible_size_closes_the_connection(house: House, size: int) -> None:
+    core, port = house.core(socket_request_max_bytes=1000)
+    client = house.connect(port)
+    client.sendall(struct.pack(">i", size))
+    assert closed_by_server(client)
+    seen: list[tuple[str, str, str, int, int]] = []
+    eventually(lambda: seen.extend(core.events()) or seen)
+    kind, reason, host, peer_port, count = seen[0]
+    assert (kind, host, peer_port, count) == ("closed", "127.0.0.1", client.getsockname()[1], 1)
+    assert f"a frame claims {size} bytes" in reason
+    assert core.counters()["connections_closed"]["frame_size"] == 1
+
+
+def test_frames_before_an_impossible_one_are_answered(house: House) -> None:
+    core, port = house.core()
+    house.control(core)
+    client = house.connect(port)
+    client.sendall(request(1) + request(2) + b"\xff\xff\xff\xff")
+    assert frame(receive_frame(client)) == request(1)
+    assert frame(receive_frame(client)) == request(2)
+    assert closed_by_server(client)
+
+
+def test_a_claimed_size_is_not_believed(house: House) -> None:
+    core, port = house.core()
+    clients = [house.connect(port) for _ in range(50)]
+    for client in clients:
+        client.sendall(struct.pack(">i", 100_000_000) + bytes(100))
+    eventually(lambda: core.counters()["bytes_in"] == 50 * 104)
+    assert core.counters()["receive_buffer_bytes"] <= 50 * 4096
+    for client in clients:
+        client.sendall(bytes(20_000))
+    eventually(lambda: core.counters()["bytes_in"] == 50 * 20_104)
+    assert core.counters()["receive_buffer_bytes"] <= 50 * 65_536
+    for client in clients:
+        client.close()
+    eventually(lambda: core.counters()["connections_open"] == 0)
+    assert core.counters()["receive_buffer_bytes"] == 0
+
+
+def test_an_idle_connection_holds_no_buffer(house: House) -> None:
+    core, port = house.core()
+    house.control(core)
+    client = house.connect(port)
+    for size in (10, 300_000, 2_000_000):
+        client.sendall(request(1, bytes(size)))
+        receive_frame(client)
+    eventually(lambda: core.counters()["receive_buffer_bytes"] == 0)
+
+
+def test_equal_events_are_counted_not_repeated(house: House) -> None:
+    core, port = house.core()
+    for _ in range(5):
+        client = house.connect(port)
+        client.sendall(struct.pack(">i", -5))
+        assert closed_by_server(client)
+    seen: list[tuple[str, str, str, int, int]] = []
+    eventually(lambda: seen.extend(core.events()) or sum(event[4] for event in seen) == 5)
+    assert len({event[1] for event in seen}) == 1
+
+
+def test_an_idle_connection_is_closed_when_its_time_is_up(house: House) -> None:
+    house.clock.hold()
+    core, port = house.core(max_idle_ms=60_000)
+    house.control(core)
+    idle, lively = house.connect(port), house.connect(port)
+    eventually(lambda: core.counters()["connections_open"] == 2)
+    house.clock.advance(59_999)
+    lively.sendall(request(1))
+    receive_frame(lively)
+    house.clock.advance(1)
+    assert closed_by_server(idle)
+    lively.sendall(request(2))
+    assert frame(receive_frame(lively)) == request(2)
+    assert core.counters()["connections_closed"]["idle"] == 1
+
+
+def test_a_request_in_progress_keeps_its_connection(house: House) -> None:
+    house.clock.hold()
+    core, port = house.core(max_idle_ms=1_000)
+    waiting, idle = house.connect(port), house.connect(port)
+    waiting.sendall(request(1))
+    posted = take_one(core)
+    eventually(lambda: core.counters()["connections_open"] == 2)
+    house.clock.advance(5_000)
+    assert closed_by_server(idle)
+    core.reply(posted[0], b"late but welcome")
+    assert receive_frame(waiting) == b"late but welcome"
+    house.clock.advance(1_000)
+    assert closed_by_server(waiting)
+
+
+def test_a_reader_that_never_reads_is_closed_as_idle(house: House) -> None:
+    house.clock.hold()
+    core, port = house.core(max_idle_ms=1_000)
+    client = house.connect(port, receive_buffer=4096)
+    client.sendall(request(1))
+    core.reply(take_one(core)[0], bytes(20_000_000))
+    eventually(lambda: core.counters()["bytes_out"] > 0)
+    seen = -1
+    while seen != (seen := core.counters()["bytes_out"]):
+        core.nudge()
+    house.clock.advance(1_000)
+    eventually(lambda: core.counters()["connections_closed"]["idle"] == 1)
+
+
+def test_an_address_may_have_only_so_many_connections(house: House) -> None:
+    core, port = house.core(max_connections_per_ip=3)
+    house.control(core)
+    welcome = [house.connect(port) for _ in range(3)]
+    eventually(lambda: core.counters()["connections_open"] == 3)
+    assert closed_by_server(house.connect(port))
+    assert core.counters()["connections_closed"]["too_many_from_address"] == 1
+    assert core.events()[0][:2] == ("refused", "max.connections.per.ip is reached")
+    welcome.pop().close()
+    eventually(lambda: core.counters()["connections_open"] == 2)
+    client = house.connect(port)
+    client.sendall(request(1))
+    assert frame(receive_frame(client)) == request(1)
+
+
+def test_connections_beyond_the_limit_wait_their_turn(house: House) -> None:
+    core, port = house.core(max_connections=2, network_threads=2)
+    house.control(core)
+    first, second = house.connect(port), house.connect(port)
+    eventually(lambda: core.counters()["connections_open"] == 2)
+    third = house.connect(port)
+    third.sendall(request(3))
+    eventually(lambda: any(event[0] == "accept_paused" for event in core.events()))
+    turns = core.counters()["turns"]
+    second.sendall(request(2))
+    assert frame(receive_frame(second)) == request(2)
+    assert core.counters()["turns"] - turns < 200
+    assert core.counters()["connections_open"] == 2
+    first.close()
+    assert frame(receive_frame(third)) == request(3)
+
+
+def test_running_out_of_descriptors_pauses_accepting(house: House) -> None:
+    command = [sys.executable, "-c", OUT_OF_DESCRIPTORS, str(house.portable)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+        clients = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(10)]
+        assert server.stdout.readline().strip() == "accept_paused out of file descriptors or socket memory"
+        server.stdin.write("\n")
+        server.stdin.flush()
+        assert int(server.stdout.readline()) < 1_000
+        for client in clients:
+            client.close()
+        assert server.stdout.readline().strip() == "accepted"
+        assert server.wait(30) == 0
