@@ -105,6 +105,9 @@ class House:
             core.start()
         return core, port
 
+    def keep(self, core: Core) -> None:
+        self._cores.append(core)
+
     def control(self, core: Core, answer: Callable[[Core, Taken], None] = echo) -> Control:
         control = Control(core, answer)
         self._controls.append(control)
