@@ -122,19 +122,20 @@ def leave(image: ClusterImage, broker_id: int, *, clean: bool) -> list[Message]:
     records: list[Message] = []
     for topic_id, index, partition in _of_broker(image, broker_id):
         remaining = tuple(one for one in partition.isr if one != broker_id)
-        if partition.leader != broker_id and remaining == partition.isr:
-            continue
         change = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
         heirs = [one for one in partition.replicas if one in remaining and _is_active(image, one)]
         if partition.leader == broker_id:
             change.leader = heirs[0] if heirs else NO_LEADER
-        if remaining:
+        if remaining == partition.isr:
+            pass
+        elif remaining:
             change.isr = list(remaining)
-        elif image.elr_enabled and partition.isr:
+        elif image.elr_enabled:
             change.isr = []
             change.eligible_leader_replicas = [*partition.elr, broker_id] if clean else list(partition.elr)
             change.last_known_elr = [broker_id]
-        records.append(change)
+        if change != PartitionChangeRecord(partition_id=index, topic_id=topic_id):
+            records.append(change)
     return records
 
 

@@ -104,3 +104,9 @@ def test_after_an_unclean_stop_the_last_known_leader_may_lead_when_nobody_else_c
     assert image.topics["t"].partitions[0].elr == ()
     apply(image, unfence(image, 1, 11))
     assert image.topics["t"].partitions[0].leader == 1
+
+
+def test_what_is_left_already_is_not_left_again() -> None:
+    image = with_topics(cluster(1), NewTopic("t", 1, 1))
+    apply(image, leave(image, 1, clean=True))
+    assert leave(image, 1, clean=True) == []
