@@ -42,6 +42,7 @@ class Replicas:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kbroker-replicas")
         self._removals: set[asyncio.TimerHandle] = set()
         self._assign: Assign | None = None
+        self._upkeep: asyncio.Task[None] | None = None
 
     def find(self, topic: str, partition: int) -> PartitionHandle | None:
         return self._handles.get((topic, partition))
@@ -70,6 +71,7 @@ class Replicas:
 
         strays = await self._in_thread(prepare)
         self._refresh(image, set(image.topics_by_id))
+        self._upkeep = asyncio.create_task(self._keep_up(), name="kbroker-checkpoints")
         return strays
 
     async def on_commit(self, image: ClusterImage, delta: Delta) -> None:
@@ -92,8 +94,27 @@ class Replicas:
     async def checkpoint(self) -> None:
         await self._in_thread(self._log_dirs.checkpoint)
 
+    async def _keep_up(self) -> None:
+        """Checkpoints, and forgets silent producers, for as long as the node runs."""
+        pause = self._config.integer("replica.high.watermark.checkpoint.interval.ms") / 1000
+        check = self._config.integer("producer.id.expiration.check.interval.ms") / 1000
+        loop = asyncio.get_running_loop()
+        expire_at = loop.time() + check
+        while True:
+            await asyncio.sleep(pause)
+            await self.checkpoint()
+            if loop.time() >= expire_at:
+                expire_at = loop.time() + check
+                await self._in_thread(self._expire_producers)
+
+    def _expire_producers(self) -> None:
+        for log in list(self._log_dirs.logs.values()):
+            log.expire_producers()
+
     async def close(self, broker_epoch: int) -> None:
         """A clean stop. Whoever still fetches is told that nobody leads here any more."""
+        if self._upkeep is not None:
+            self._upkeep.cancel()
         for timer in self._removals:
             timer.cancel()  # the next start finishes it
         for handle in self._handles.values():

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kbroker._core.clock import BrokerClock
+from kbroker._core.log.open_files import FileBudget
 from kbroker._core.log.partition_log import PartitionLog
 from kbroker.storage.checkpoints import (
     CLEANER_OFFSETS,
@@ -125,6 +126,8 @@ class LogDirs:
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self._home: dict[tuple[str, int], LogDir] = {}
         self._clock = clock
+        self._files = FileBudget()  # one for all logs: thousands of partitions, bounded descriptors
+        self._written: dict[Path, list[Offsets]] = {}
 
     @classmethod
     def open(cls, paths: list[Path], node_id: int, clock: BrokerClock, cluster_id: str | None = None) -> LogDirs:
@@ -198,6 +201,7 @@ class LogDirs:
             clean=home.clean or not known,
             recovery_point=home.recovery_points.get(key, 0),
             log_start_offset=home.log_start_offsets.get(key, 0),
+            files=self._files,
         )
         log.high_watermark = min(home.high_watermarks.get(key, 0), log.log_end_offset)
         self.logs[key] = log
@@ -225,20 +229,24 @@ class LogDirs:
         """Writes down how far each log is flushed, committed and trimmed, so that the next start need not find out."""
         for home in self.dirs:
             logs = {key: log for key, log in self.logs.items() if self._home[key] is home}
-            write_offsets(home.path / RECOVERY_POINTS, {key: log.recovery_point for key, log in logs.items()})
-            write_offsets(home.path / HIGH_WATERMARKS, {key: log.high_watermark for key, log in logs.items()})
-            starts = {key: log.log_start_offset for key, log in logs.items() if log.log_start_offset > 0}
-            write_offsets(home.path / LOG_START_OFFSETS, starts)
+            offsets = [
+                {key: log.recovery_point for key, log in logs.items()},
+                {key: log.high_watermark for key, log in logs.items()},
+                {key: log.log_start_offset for key, log in logs.items() if log.log_start_offset > 0},
+            ]
+            before = self._written.get(home.path)
+            for position, name in enumerate((RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS)):
+                if before is None or before[position] != offsets[position]:
+                    write_offsets(home.path / name, offsets[position])
+            self._written[home.path] = offsets
             if not (home.path / CLEANER_OFFSETS).exists():
                 write_offsets(home.path / CLEANER_OFFSETS, {})
 
     def close(self, broker_epoch: int) -> None:
         """A clean stop: everything flushed, checkpointed and closed, then the marker, then the lock."""
         for log in self.logs.values():
-            log.flush()
+            log.close()  # flushes first; a closed log still tells its offsets
         self.checkpoint()
-        for log in self.logs.values():
-            log.close()
         self.logs.clear()
         self._home.clear()
         for home in self.dirs:
