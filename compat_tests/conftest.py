@@ -25,6 +25,7 @@ Compare = Callable[[str, str, Callable[[Broker], Any]], None]
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("compat")
     group.addoption("--brokers", default="apache,kbroker", help="which brokers to run on; both, to compare")
+    group.addoption("--rehearse", action="store_true", help="a second Apache plays kbroker: all must be the same")
     group.addoption("--write-table", action="store_true", help="write docs/compatibility.md from this run")
 
 
@@ -56,7 +57,9 @@ def brokers(
         if "apache" in wanted:
             running["apache"] = ApacheKafka(tmp_path_factory.mktemp("apache")).start()
         if "kbroker" in wanted:
-            running["kbroker"] = KBroker(tmp_path_factory.mktemp("kbroker")).start()
+            understudy = pytestconfig.getoption("--rehearse")
+            kind = ApacheKafka if understudy else KBroker
+            running["kbroker"] = kind(tmp_path_factory.mktemp("kbroker")).start()
         yield running
     finally:
         stop_java_client()
