@@ -472,10 +472,10 @@ cdef void accept_burst(Loop *l, int32_t i) noexcept nogil:
         if fd < 0:
             continue                     # this one gave up while it waited (ECONNABORTED and the like)
         if not admission_enter(&l.shared.admission, &address):
-            close(fd)
             l.counters.closed[<int> TOO_MANY] += 1
             events_note(&l.shared.events, REFUSED, b"max.connections.per.ip is reached", &address)
             l.posted = True
+            close(fd)
             continue
         hand_over(l, fd, &address, i)
 

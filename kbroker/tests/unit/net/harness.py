@@ -8,11 +8,13 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from kbroker._core.clock import BrokerClock
 from kbroker._core.core import Core
 
 Taken = tuple[int, int, int, str, int, bytes]
+T = TypeVar("T")
 
 
 def frame(payload: bytes) -> bytes:
@@ -54,10 +56,20 @@ def eventually(condition: Callable[[], object], timeout: float = 20.0) -> None:
         time.sleep(0.001)
 
 
+def gather(give: Callable[[], list[T]], enough: Callable[[list[T]], bool] = bool) -> list[T]:
+    """What repeated calls give, until it is enough: by default, anything."""
+    got: list[T] = []
+
+    def more() -> bool:
+        got.extend(give())
+        return enough(got)
+
+    eventually(more)
+    return got
+
+
 def take_one(core: Core) -> Taken:
-    taken: list[Taken] = []
-    eventually(lambda: taken.extend(core.take(1)) or taken)
-    return taken[0]
+    return gather(lambda: core.take(1))[0]
 
 
 class Control:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from .harness import House, closed_by_server, eventually, frame, receive_frame, request, take_one
+from .harness import House, closed_by_server, eventually, frame, gather, receive_frame, request, take_one
 
 OUT_OF_DESCRIPTORS = """
 import os, resource, sys
@@ -42,8 +42,7 @@ def test_an_impossible_size_closes_the_connection(house: House, size: int) -> No
     client = house.connect(port)
     client.sendall(struct.pack(">i", size))
     assert closed_by_server(client)
-    seen: list[tuple[str, str, str, int, int]] = []
-    eventually(lambda: seen.extend(core.events()) or seen)
+    seen = gather(core.events)
     kind, reason, host, peer_port, count = seen[0]
     assert (kind, host, peer_port, count) == ("closed", "127.0.0.1", client.getsockname()[1], 1)
     assert f"a frame claims {size} bytes" in reason
@@ -93,8 +92,7 @@ def test_equal_events_are_counted_not_repeated(house: House) -> None:
         client = house.connect(port)
         client.sendall(struct.pack(">i", -5))
         assert closed_by_server(client)
-    seen: list[tuple[str, str, str, int, int]] = []
-    eventually(lambda: seen.extend(core.events()) or sum(event[4] for event in seen) == 5)
+    seen = gather(core.events, lambda events: sum(event[4] for event in events) == 5)
     assert len({event[1] for event in seen}) == 1
 
 

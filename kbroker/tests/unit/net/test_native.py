@@ -8,7 +8,17 @@ import pytest
 
 from kbroker._core.core import Core
 
-from .harness import House, closed_by_server, eventually, frame, receive_exactly, receive_frame, request, take_one
+from .harness import (
+    House,
+    closed_by_server,
+    eventually,
+    frame,
+    gather,
+    receive_exactly,
+    receive_frame,
+    request,
+    take_one,
+)
 
 BODIES = [b"body-of-version-%d" % version for version in range(5)] + [b"fallback"]
 CLIENT_ID = b"\xff\xff"
@@ -82,8 +92,7 @@ def test_what_is_not_served_closes_the_connection_and_is_logged(house: House, ke
     client.sendall(request(1, CLIENT_ID, key=18, version=0) + request(2, CLIENT_ID, key=key, version=version))
     assert receive_frame(client) == struct.pack(">i", 1) + BODIES[0]
     assert closed_by_server(client)
-    seen: list[tuple[str, str, str, int, int]] = []
-    eventually(lambda: seen.extend(core.events()) or seen)
+    seen = gather(core.events)
     assert "not served here" in seen[0][1]
 
 

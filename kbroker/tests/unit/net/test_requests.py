@@ -10,10 +10,10 @@ import pytest
 
 from .harness import (
     House,
-    Taken,
     closed_by_server,
     eventually,
     frame,
+    gather,
     receive_exactly,
     receive_frame,
     request,
@@ -253,8 +253,7 @@ def test_the_control_side_may_close_instead_of_answering(house: House) -> None:
     client.sendall(request(1))
     core.close_connection(take_one(core)[0], "bad credentials ü")
     assert closed_by_server(client)
-    found: list[tuple[str, str, str, int, int]] = []
-    eventually(lambda: found.extend(core.events()) or found)
+    found = gather(core.events)
     assert found == [("closed", "bad credentials ü", "127.0.0.1", client.getsockname()[1], 1)]
 
 
@@ -291,8 +290,7 @@ def test_tokens_of_several_threads_do_not_collide(house: House) -> None:
     clients = [house.connect(port) for _ in range(6)]
     for i, client in enumerate(clients):
         client.sendall(request(i))
-    taken: list[Taken] = []
-    eventually(lambda: taken.extend(core.take()) or len(taken) == 6)
+    taken = gather(core.take, lambda requests: len(requests) == 6)
     assert len({one[0] for one in taken}) == 6
     assert {one[0] >> 58 for one in taken} == {0, 1, 2}
     for one in taken:
@@ -306,8 +304,7 @@ def test_answers_may_come_from_another_thread_in_any_order(house: House) -> None
     clients = [house.connect(port) for _ in range(20)]
     for i, client in enumerate(clients):
         client.sendall(request(i))
-    taken: list[Taken] = []
-    eventually(lambda: taken.extend(core.take(3)) or len(taken) == 20)
+    taken = gather(lambda: core.take(3), lambda requests: len(requests) == 20)
     for one in reversed(taken):
         core.reply(one[0], struct.pack(">i", one[4]))
     for client in clients:
