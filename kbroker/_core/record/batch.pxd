@@ -114,7 +114,8 @@ cdef int16_t check_batch(const uint8_t *b, int64_t available) noexcept nogil
 
 # What a produced partition's bytes are held to before any batch is looked into: exactly one whole batch of magic 2.
 # Sets *batch_length to the whole size of that batch; bytes behind it that make no further whole batch are dropped, as
-# Kafka drops them. NONE, INVALID_RECORD (none, several, magic 0/1) or CORRUPT_MESSAGE (absurd length, unknown magic).
+# Kafka drops them. NONE, INVALID_RECORD (none, several, magic 0/1), CORRUPT_MESSAGE (too short, unknown magic) or
+# UNKNOWN_SERVER_ERROR (a length that overflows).
 # `message` gets static text on error.
 cdef int16_t single_batch(const uint8_t *records, int64_t length, int32_t *batch_length,
                           const char **message) noexcept nogil
@@ -124,10 +125,12 @@ cdef int16_t single_batch(const uint8_t *records, int64_t length, int32_t *batch
 # not the records' own.
 # FROM_CLIENT: all checks. FROM_COORDINATOR, FROM_QUORUM: all but the client-only ones (base offset, count, control, sequence).
 # FROM_LEADER: check_batch alone; records are not visited and max_timestamp_offset_delta is the last one.
-# `inflated`/`inflated_length`: the decompressed records when the caller already has them (fallback worker), else NULL, -1;
-# the worker reports its own failures through `inflated_length`, which may be a DecompressError.
-# When the batch has to be written anew (another codec wanted, or compressed records whose offset deltas are not
-# 0, 1, 2, ...) the new batch is left in `rewritten` and *rewritten_length is set (> 0); the caller appends that one.
+# `inflated`/`inflated_length`: the decompressed records when the caller already has them (fallback worker), else NULL, -1.
+# A worker that failed says so by a DecompressError in `inflated_length`, with any `inflated` that is not NULL.
+# When rules.target_codec asks for another codec the batch is written anew, deltas 0, 1, 2, ..., into `rewritten` and
+# *rewritten_length is set (> 0); the caller appends that one.
+# Where Kafka 4.3 accepts a compressed record whose length contradicts its fields, which no consumer can read, it is
+# INVALID_RECORD here, as it is there for uncompressed ones.
 # needs_fallback: no native engine for the codec of the batch (`inflated` is wanted) or for the target; nothing was
 # changed. `scratch` and `rewritten` must be different buffers. Both are left grown; see scratch_trim.
 cdef void validate_batch(uint8_t *b, int32_t length, Origin origin, const BatchRules *rules, int64_t now_ms,

@@ -29,8 +29,10 @@ def validate(
     target_level: int = 0,
     timestamp_before_max_ms: int = ...,
     timestamp_after_max_ms: int = 3_600_000,
-    inflated: bytes | None = None,
-    inflated_error: int = -1,
+    inflated: bytes | int | None = None,
     disabled_codecs: int = 0,
 ) -> Validated:
-    """A produced partition's bytes, judged as on the append path; the bytes given are left alone."""
+    """A produced partition's bytes, judged as on the append path; the bytes given are left alone.
+
+    `inflated` is what the fallback worker made of a compressed batch: the records, or a CodecError's code.
+    """

@@ -73,6 +73,9 @@ cdef int16_t next_batch(const uint8_t *records, int64_t length, int64_t *size, c
     if records[16] > 2:
         message[0] = b"Invalid magic found in record"
         return Err.CORRUPT_MESSAGE
+    if claimed + BATCH_PREFIX_BYTES > INT32_MAX:
+        message[0] = b"Record size exceeds what a batch can have"
+        return Err.UNKNOWN_SERVER_ERROR
     if claimed + BATCH_PREFIX_BYTES <= length:
         size[0] = claimed + BATCH_PREFIX_BYTES
     return Err.NONE
@@ -201,7 +204,7 @@ cdef const uint8_t *inflate(const uint8_t *b, int32_t length, const uint8_t *inf
     if codec == CODEC_NONE:
         inflated_length[0] = length - BATCH_HEADER_BYTES
         return b + BATCH_HEADER_BYTES
-    if inflated == NULL and inflated_length[0] == -1:
+    if inflated == NULL:
         inflated_length[0] = decompress(codec, b + BATCH_HEADER_BYTES, length - BATCH_HEADER_BYTES, scratch,
                                         DECOMPRESSED_BATCH_MAX_BYTES)
         inflated = scratch.data
@@ -292,7 +295,7 @@ cdef void write_anew(const uint8_t *b, const uint8_t *records, int64_t length, i
         return
     memcpy(rewritten.data, b, BATCH_HEADER_BYTES)
     store_be32(rewritten.data + 8, <uint32_t> (size - BATCH_PREFIX_BYTES))
-    store_be16(rewritten.data + 21, (batch_attributes(b) & (ATTR_KNOWN & ~ATTR_CODEC)) | codec)
+    store_be16(rewritten.data + 21, (batch_attributes(b) & (ATTR_TRANSACTIONAL | ATTR_CONTROL)) | codec)
     store_be32(rewritten.data + 23, <uint32_t> (batch_records_count(b) - 1))
     store_be64(rewritten.data + 27, <uint64_t> base_timestamp)
     seal(rewritten.data, size)
@@ -355,7 +358,11 @@ cdef void validate_batch(uint8_t *b, int32_t length, Origin origin, const BatchR
     out.max_timestamp = visit.max_timestamp
     out.max_timestamp_offset_delta = visit.max_timestamp_offset_delta
     codec = codec_to_store(b, rules)
-    if codec != batch_codec(b) or (codec != CODEC_NONE and not visit.in_order):
+    if codec != CODEC_NONE and codec == batch_codec(b) and not visit.in_order:
+        # Kafka sets out to renumber such records and trips over itself; uncompressed it takes them as they are.
+        refuse(out, Err.UNKNOWN_SERVER_ERROR, b"The offset deltas of a compressed batch must be 0, 1, 2, ...")
+        return
+    if codec != batch_codec(b):
         write_anew(b, records, inflated_length, codec, rules, visit.as_built, scratch, rewritten, rewritten_length, out)
         if rewritten_length[0] > 0:
             settle_timestamps(rewritten.data, rewritten_length[0], rules, now_ms, out)
@@ -394,15 +401,17 @@ def validate(
     target_level: int = 0,
     timestamp_before_max_ms: int = 2**63 - 1,
     timestamp_after_max_ms: int = 3_600_000,
-    inflated: bytes | None = None,
-    inflated_error: int = -1,
+    inflated: bytes | int | None = None,
     disabled_codecs: int = 0,
 ) -> Validated:
-    """A produced partition's bytes, judged as on the append path; the bytes given are left alone."""
+    """A produced partition's bytes, judged as on the append path; the bytes given are left alone.
+
+    `inflated` is what the fallback worker made of a compressed batch: the records, or a CodecError's code.
+    """
     cdef bytearray copy = bytearray(data)
     cdef uint8_t *bytes_at = copy
     cdef const uint8_t *inflated_at = NULL
-    cdef int64_t inflated_length = inflated_error
+    cdef int64_t inflated_length = -1
     cdef int64_t length = len(data)
     cdef int64_t now = now_ms
     cdef Origin source = <Origin> <int> origin
@@ -423,7 +432,10 @@ def validate(
     rules.target_level = target_level
     rules.timestamp_before_max_ms = timestamp_before_max_ms
     rules.timestamp_after_max_ms = timestamp_after_max_ms
-    if inflated is not None:
+    if isinstance(inflated, int):
+        inflated_at = bytes_at
+        inflated_length = inflated
+    elif inflated is not None:
         inflated_at = inflated
         inflated_length = len(inflated)
     try:

@@ -2,8 +2,11 @@
 # Owns        the table of codec engines: libz, liblz4, libzstd opened at run time, snappy written here. ADR 0003.
 # Called by   record/batch (validation), log/cleaner later, and Python through the door below.
 # Threads     any, each with its own Scratch. The table is filled once, at import, and only read afterwards.
-# Fails by    a negative DecompressError. Output never exceeds `cap_bytes`, whatever a header claims.
+# Fails by    a negative DecompressError. Output never exceeds `cap_bytes`, whatever a header claims, and memory grows
+#             with what was really decompressed, not with what was promised.
+# What is accepted is what Kafka's own readers accept; each codec's function says how they differ from the format's letter.
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from kbroker._core.record.scratch cimport Scratch, scratch_reserve, scratch_swap
 
 cdef enum Codec:
     CODEC_NONE = 0
@@ -13,16 +16,10 @@ cdef enum Codec:
     CODEC_ZSTD = 4
 
 cdef enum DecompressError:
-    UNDECODABLE = -1        # garbage, truncated, trailing bytes
+    UNDECODABLE = -1        # garbage, truncated, trailing bytes where Kafka minds them
     OVER_CAP = -2           # would exceed cap_bytes
-    NO_ENGINE = -3          # the library is not on this machine: the request goes to the Python worker (cramjam)
+    NO_ENGINE = -3          # the library is not on this machine: the request goes to the Python worker (record/codecs)
     NO_MEMORY = -4
-
-# One thread's working memory. Zero-initialised is empty and valid.
-cdef struct Scratch:
-    uint8_t *data
-    int64_t capacity
-    uint8_t disabled_codecs     # bit 1 << codec: pretend that this engine is missing (tests run the fallback by it)
 
 cdef bint codec_available(int codec) noexcept nogil
 # Bytes in out.data, or a DecompressError.
@@ -32,7 +29,5 @@ cdef int64_t compress(int codec, int level, const uint8_t *data, int64_t length,
 # The same, leaving `offset` bytes of out.data free in front: room for a batch header.
 cdef int64_t compress_behind(int codec, int level, const uint8_t *data, int64_t length, Scratch *out,
                              int64_t offset) noexcept nogil
-cdef bint scratch_reserve(Scratch *s, int64_t capacity) noexcept nogil
-cdef void scratch_swap(Scratch *a, Scratch *b) noexcept nogil      # memory only: the disabled codecs stay where they are
 cdef void scratch_trim(Scratch *s) noexcept nogil      # gives back what grew past SCRATCH_KEEP_BYTES
-cdef void scratch_free(Scratch *s) noexcept nogil
+cdef void scratch_free(Scratch *s) noexcept nogil      # gives back everything; the Scratch is empty and valid again

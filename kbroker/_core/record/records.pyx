@@ -145,7 +145,7 @@ cdef int collect_batch(const uint8_t *batch, int64_t available, Scratch *scratch
         raise BrokenRecords("a batch is corrupt: its length, magic or checksum is wrong")
     failure = open_records(batch, scratch, DECOMPRESSED_BATCH_MAX_BYTES, &walk)
     if failure == NO_ENGINE and batch_codec(batch) <= CODEC_ZSTD:
-        from kbroker._core.record.fallback import CodecError, decompress_fallback
+        from kbroker._core.record.codecs import CodecError, decompress_fallback
         payload = (<const char *> batch)[BATCH_HEADER_BYTES:batch_size_bytes(batch)]
         try:
             inflated = decompress_fallback(batch_codec(batch), payload, DECOMPRESSED_BATCH_MAX_BYTES)
@@ -258,7 +258,7 @@ cdef int64_t append_record(Scratch *out, int64_t used, int64_t timestamp_delta, 
 
 
 cdef bytes compressed(int codec, int level, const uint8_t *data, int64_t length):
-    from kbroker._core.record.compression import compress
+    from kbroker._core.record.codecs import compress
     return compress(codec, (<const char *> data)[:length], level)
 
 
