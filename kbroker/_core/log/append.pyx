@@ -28,7 +28,7 @@ from kbroker._core.record.batch cimport (
     batch_last_offset, batch_last_offset_delta, batch_leader_epoch, batch_max_timestamp, batch_size_bytes, check_batch,
     single_batch, stamp_batch, validate_batch,
 )
-from kbroker._core.record.compression cimport scratch_free
+from kbroker._core.record.compression cimport empty_scratch, scratch_free
 
 cdef enum:
     EXPIRY_INTERVAL_MS = 600000      # Kafka's producer.id.expiration.check.interval.ms
@@ -177,8 +177,7 @@ cdef void validate_several(Incoming *incoming, Origin origin, const BatchRules *
     cdef int32_t rewritten_length = 0
     cdef int32_t at = 0
     cdef int32_t size
-    rewritten.data = NULL
-    rewritten.capacity = 0
+    rewritten = empty_scratch()
     while at < incoming.length:
         if origin == FROM_LEADER and incoming.length - at < BATCH_HEADER_BYTES and at > 0:
             break
@@ -346,8 +345,7 @@ cdef void log_append(Log *log, uint8_t *records, int32_t length, Origin origin, 
     cdef int64_t start_offset
     cdef bint sync_now = False
     begin(out)
-    rewritten.data = NULL
-    rewritten.capacity = 0
+    rewritten = empty_scratch()
     incoming.data = records
     incoming.length = length
     pthread_mutex_lock(&log.lock)

@@ -19,7 +19,7 @@ from kbroker._core.log.time_index cimport time_index_entry
 from kbroker._core.record.batch cimport (
     batch_base_offset, batch_last_offset, batch_leader_epoch, batch_max_timestamp, batch_size_bytes, check_batch,
 )
-from kbroker._core.record.compression cimport Scratch, scratch_free, scratch_reserve
+from kbroker._core.record.compression cimport Scratch, empty_scratch, scratch_free, scratch_reserve
 from kbroker._core.record.record_view cimport RECORD_FINE, RecordView
 from kbroker._core.record.records cimport RecordWalk, next_record, open_records
 
@@ -235,10 +235,8 @@ cdef bint search_segment(Segment *s, int64_t position, int64_t end, int64_t time
     cdef Scratch inflated
     cdef bint found = False
     cdef int32_t size
-    batch.data = NULL
-    batch.capacity = 0
-    inflated.data = NULL
-    inflated.capacity = 0
+    batch = empty_scratch()
+    inflated = empty_scratch()
     walk_begin(&w, s.fd, position, end)
     while not found:
         header = walk_header(&w)

@@ -24,7 +24,7 @@ from kbroker._core.log.segment cimport Segment, segment_release
 from kbroker._core.log.state cimport RecoveryNote
 from kbroker._core.log.upkeep cimport log_expire_producers
 from kbroker._core.record.batch cimport FROM_CLIENT, FROM_QUORUM
-from kbroker._core.record.compression cimport scratch_free
+from kbroker._core.record.compression cimport empty_scratch, scratch_free
 
 Appended = namedtuple(
     "Appended",
@@ -297,8 +297,7 @@ cdef class PartitionLog:
             raise MemoryError
         if length > 0:
             memcpy(copy, &view[0], length)
-        scratch.data = NULL
-        scratch.capacity = 0
+        scratch = empty_scratch()
         with nogil:
             log_append(self.log, copy, <int32_t> length, <Origin> origin, leader_epoch, clear_data, clear_length,
                        &scratch, now, &out)

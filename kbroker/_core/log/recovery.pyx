@@ -21,7 +21,7 @@ from kbroker._core.record.batch cimport (
     ATTR_CONTROL, BATCH_HEADER_BYTES, batch_attributes, batch_base_offset, batch_has_producer_id, batch_last_offset,
     batch_last_offset_delta, batch_leader_epoch, batch_magic, batch_size_bytes, check_batch,
 )
-from kbroker._core.record.compression cimport Scratch, scratch_free, scratch_reserve
+from kbroker._core.record.compression cimport Scratch, empty_scratch, scratch_free, scratch_reserve
 
 cdef extern from "<dirent.h>" nogil:
     ctypedef struct DIR:
@@ -217,8 +217,7 @@ cdef int recover_segment(Log *log, Segment *s, bint *was_cut) noexcept nogil:
     cdef Scratch buffer
     cdef const char *reason = NULL
     cdef int rc = segment_open_log(s)
-    buffer.data = NULL
-    buffer.capacity = 0
+    buffer = empty_scratch()
     was_cut[0] = False
     if rc == 0:
         rc = segment_reset_indexes(s)

@@ -8,13 +8,13 @@ from libc.string cimport memcpy, memset
 from kbroker._core.errors cimport Err
 from kbroker._core.limits cimport DECOMPRESSED_BATCH_MAX_BYTES, RECORD_ERRORS_MAX
 from kbroker._core.record.compression cimport (
-    CODEC_NONE, CODEC_ZSTD, NO_ENGINE, OVER_CAP, Scratch, compress_behind, decompress, scratch_free,
-    scratch_reserve, scratch_swap,
+    CODEC_NONE, CODEC_ZSTD, NO_ENGINE, OVER_CAP, Scratch, compress_behind, decompress, empty_scratch,
+    scratch_free, scratch_reserve, scratch_swap,
 )
 from kbroker._core.record.crc32c cimport crc32c
 from kbroker._core.record.record_view cimport (
-    RECORD_BROKEN, RECORD_FINE, RECORD_LENGTH_ENDLESS, RecordFault, RecordView, read_record, varint_size, varlong_size, write_varint,
-    write_varlong,
+    RECORD_BROKEN, RECORD_FINE, RECORD_LENGTH_ENDLESS, RecordFault, RecordView, read_record, varint_size, varlong_size,
+    write_varint, write_varlong,
 )
 from kbroker._core.wire.cursor cimport load_be32, store_be16, store_be32, store_be64
 
@@ -346,6 +346,7 @@ cdef void validate_batch(uint8_t *b, int32_t length, Origin origin, const BatchR
     out.max_timestamp = NO_TIMESTAMP
     out.max_timestamp_offset_delta = -1
     rewritten_length[0] = 0
+    rewritten.disabled_codecs = scratch.disabled_codecs
     if not check_outside(b, length, origin, rules, out):
         return
     if origin == FROM_LEADER:
@@ -421,10 +422,10 @@ def validate(
     cdef Scratch scratch
     cdef Scratch rewritten
     cdef Verdict verdict
-    memset(&scratch, 0, sizeof(Scratch))
-    memset(&rewritten, 0, sizeof(Scratch))
+    scratch = empty_scratch()
+    rewritten = empty_scratch()
     memset(&verdict, 0, sizeof(Verdict))
-    scratch.disabled_codecs = rewritten.disabled_codecs = disabled_codecs
+    scratch.disabled_codecs = disabled_codecs
     rules.max_message_bytes = max_message_bytes
     rules.log_append_time = log_append_time
     rules.keys_required = keys_required

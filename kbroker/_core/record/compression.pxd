@@ -6,7 +6,7 @@
 #             with what was really decompressed, not with what was promised.
 # What is accepted is what Kafka's own readers accept; each codec's function says how they differ from the format's letter.
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from kbroker._core.record.scratch cimport Scratch, scratch_reserve, scratch_swap
+from kbroker._core.record.scratch cimport Scratch, empty_scratch, scratch_reserve, scratch_swap
 
 cdef enum Codec:
     CODEC_NONE = 0

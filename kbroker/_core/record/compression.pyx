@@ -5,7 +5,7 @@ from libc.string cimport memcpy, memset
 
 from kbroker._core.limits cimport SCRATCH_KEEP_BYTES
 from kbroker._core.record.lz4_frame cimport block_decoder, block_encoder, block_encoder_hc, deflate_frame, inflate_frame
-from kbroker._core.record.scratch cimport SCRATCH_FIRST_BYTES, Scratch, scratch_grow, scratch_reserve
+from kbroker._core.record.scratch cimport SCRATCH_FIRST_BYTES, Scratch, empty_scratch, scratch_grow, scratch_reserve
 from kbroker._core.record.snappy cimport snappy_deflate, snappy_inflate
 
 cdef extern from "<dlfcn.h>" nogil:
@@ -432,7 +432,7 @@ def compress_bytes(codec: int, data: bytes, level: int = 0, *, disabled_codecs: 
     cdef int strength = level
     cdef const uint8_t *at = data
     cdef int64_t length = len(data)
-    memset(&out, 0, sizeof(Scratch))
+    out = empty_scratch()
     out.disabled_codecs = disabled_codecs
     try:
         with nogil:
@@ -450,7 +450,7 @@ def decompress_bytes(codec: int, data: bytes, cap: int, *, disabled_codecs: int 
     cdef const uint8_t *at = data
     cdef int64_t length = len(data)
     cdef int64_t most = cap
-    memset(&out, 0, sizeof(Scratch))
+    out = empty_scratch()
     out.disabled_codecs = disabled_codecs
     try:
         with nogil:

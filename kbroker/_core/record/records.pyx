@@ -3,7 +3,7 @@ from typing import NamedTuple
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from kbroker._core.errors cimport Err
 from kbroker._core.limits cimport DECOMPRESSED_BATCH_MAX_BYTES
@@ -14,7 +14,8 @@ from kbroker._core.record.batch cimport (
     batch_producer_id, batch_records_count, batch_size_bytes, check_batch,
 )
 from kbroker._core.record.compression cimport (
-    CODEC_NONE, CODEC_ZSTD, NO_ENGINE, OVER_CAP, Scratch, decompress, scratch_free, scratch_reserve,
+    CODEC_NONE, CODEC_ZSTD, NO_ENGINE, OVER_CAP, Scratch, decompress, empty_scratch, scratch_free,
+    scratch_reserve,
 )
 from kbroker._core.record.crc32c cimport crc32c
 from kbroker._core.record.record_view cimport (
@@ -23,7 +24,7 @@ from kbroker._core.record.record_view cimport (
 from kbroker._core.wire.cursor cimport load_be32, store_be16, store_be32, store_be64
 
 
-class BrokenRecords(ValueError):
+class BrokenRecordsError(ValueError):
     """Bytes that are not record batches, or a batch that does not hold what its header says."""
 
 
@@ -130,7 +131,7 @@ cdef int collect(RecordWalk *walk, list into) except -1:
     cdef int64_t timestamp = 0
     while walk.left > 0:
         if next_record(walk, &record, &offset, &timestamp) != RECORD_FINE:
-            raise BrokenRecords(f"the batch at offset {walk.base_offset} does not hold the records its header counts")
+            raise BrokenRecordsError(f"the batch at offset {walk.base_offset} does not hold the records its header counts")
         headers = read_headers(&record) if record.header_count > 0 else ()
         into.append(Record(offset, timestamp, bytes_or_none(record.key, record.key_length),
                            bytes_or_none(record.value, record.value_length), headers))
@@ -142,7 +143,7 @@ cdef int collect_batch(const uint8_t *batch, int64_t available, Scratch *scratch
     cdef int failure
     cdef bytes inflated
     if check_batch(batch, available) != Err.NONE:
-        raise BrokenRecords("a batch is corrupt: its length, magic or checksum is wrong")
+        raise BrokenRecordsError("a batch is corrupt: its length, magic or checksum is wrong")
     failure = open_records(batch, scratch, DECOMPRESSED_BATCH_MAX_BYTES, &walk)
     if failure == NO_ENGINE and batch_codec(batch) <= CODEC_ZSTD:
         from kbroker._core.record.codecs import CodecError, decompress_fallback
@@ -150,19 +151,19 @@ cdef int collect_batch(const uint8_t *batch, int64_t available, Scratch *scratch
         try:
             inflated = decompress_fallback(batch_codec(batch), payload, DECOMPRESSED_BATCH_MAX_BYTES)
         except CodecError as e:
-            raise BrokenRecords(f"the batch at offset {batch_base_offset(batch)} cannot be decompressed: {e}") from e
+            raise BrokenRecordsError(f"the batch at offset {batch_base_offset(batch)} cannot be decompressed: {e}") from e
         begin_walk(batch, inflated, len(inflated), &walk)
         return collect(&walk, into)
     if failure != 0:
         why = "is too large" if failure == OVER_CAP else "cannot be decompressed"
-        raise BrokenRecords(f"the batch at offset {batch_base_offset(batch)} {why}")
+        raise BrokenRecordsError(f"the batch at offset {batch_base_offset(batch)} {why}")
     return collect(&walk, into)
 
 
 def batches(const uint8_t[::1] data not None, *, partial_tail: bool = False) -> list[BatchHeader]:
     """The headers of the batches in `data`, one after the other; checksums are not looked at.
 
-    Raises BrokenRecords. `partial_tail` lets the last batch be cut short, as a fetch or a torn file may leave it.
+    Raises BrokenRecordsError. `partial_tail` lets the last batch be cut short, as a fetch or a torn file may leave it.
     """
     cdef int64_t length = data.shape[0]
     cdef int64_t at = 0
@@ -176,13 +177,13 @@ def batches(const uint8_t[::1] data not None, *, partial_tail: bool = False) -> 
         else:
             size = <int64_t> <int32_t> load_be32(b + 8) + BATCH_PREFIX_BYTES
         if size < BATCH_HEADER_BYTES:
-            raise BrokenRecords(f"the batch at byte {at} claims to be shorter than its header")
+            raise BrokenRecordsError(f"the batch at byte {at} claims to be shorter than its header")
         if size > length - at:
             if partial_tail:
                 break
-            raise BrokenRecords(f"the batch at byte {at} is cut short")
+            raise BrokenRecordsError(f"the batch at byte {at} is cut short")
         if batch_magic(b) != 2:
-            raise BrokenRecords(f"the batch at byte {at} has magic {batch_magic(b)}")
+            raise BrokenRecordsError(f"the batch at byte {at} has magic {batch_magic(b)}")
         found.append(BatchHeader(
             at, size, batch_base_offset(b), batch_leader_epoch(b), batch_magic(b), batch_crc(b), batch_attributes(b),
             batch_last_offset_delta(b), batch_base_timestamp(b), batch_max_timestamp(b), batch_producer_id(b),
@@ -195,13 +196,13 @@ def iterate(const uint8_t[::1] data not None, *, control: bool = True, partial_t
             disabled_codecs: int = 0) -> list[Record]:
     """Every record of every batch in `data`, checksums checked. `control=False` leaves control batches out.
 
-    Raises BrokenRecords and nothing else, whatever the bytes are.
+    Raises BrokenRecordsError and nothing else, whatever the bytes are.
     """
     cdef Scratch scratch
     cdef list found = []
     cdef int64_t length = data.shape[0]
     cdef int64_t position
-    memset(&scratch, 0, sizeof(Scratch))
+    scratch = empty_scratch()
     scratch.disabled_codecs = disabled_codecs
     try:
         for header in batches(data, partial_tail=partial_tail):
@@ -294,7 +295,7 @@ def build_batch(
     cdef bytes payload
     if not 0 <= codec <= CODEC_ZSTD:
         raise ValueError(f"no codec {codec}")
-    memset(&body, 0, sizeof(Scratch))
+    body = empty_scratch()
     try:
         for record in records:
             delta = next_delta if record.offset < 0 else record.offset - base_offset

@@ -5,7 +5,7 @@
 # Invariants  zero-initialised is empty and valid; data[0:capacity] is writable; growth is geometric and capped.
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport realloc
-from libc.string cimport memcpy
+from libc.string cimport memset
 
 cdef enum:
     SCRATCH_FIRST_BYTES = 16384
@@ -16,6 +16,13 @@ cdef struct Scratch:
     uint8_t disabled_codecs     # bit 1 << codec: pretend that this engine is missing (tests run the fallback by it)
     void *gzip_state            # of compression; freed by scratch_free
     void *zstd_state
+
+
+cdef inline Scratch empty_scratch() noexcept nogil:
+    # How every Scratch begins: a field left out would be a dangling context or a codec disabled by accident.
+    cdef Scratch s
+    memset(&s, 0, sizeof(Scratch))
+    return s
 
 
 cdef inline bint scratch_reserve(Scratch *s, int64_t capacity) noexcept nogil:

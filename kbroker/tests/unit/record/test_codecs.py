@@ -26,7 +26,9 @@ SAMPLES = {
 }
 
 Inflate = Callable[[int, bytes, int], bytes]
-BOTH_WAYS = pytest.mark.parametrize("inflate", [decompress_bytes, codecs.decompress_fallback], ids=["native", "fallback"])
+BOTH_WAYS = pytest.mark.parametrize(
+    "inflate", [decompress_bytes, codecs.decompress_fallback], ids=["native", "fallback"]
+)
 
 
 def judge_inflates(codec: int, data: bytes) -> bytes:
