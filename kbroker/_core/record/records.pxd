@@ -2,7 +2,7 @@
 # Owns        nothing; walks borrow the caller's bytes, and its Scratch when a batch is compressed.
 # Called by   the Python door (records.pyx) and nogil readers that visit single records.
 # Threads     any, each with its own walk and Scratch. Never takes the GIL.
-# Fails by    an Err code, a RecordFault or a DecompressError, as each function says; the Python door by BrokenRecordsError.
+# Fails by    an Err code, a RecordFault or a DecompressError, as each function says; the Python door by BrokenRecords.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from kbroker._core.record.compression cimport Scratch
 from kbroker._core.record.record_view cimport RECORD_BROKEN, RECORD_FINE, RecordFault, RecordView, read_record

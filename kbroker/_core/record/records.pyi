@@ -3,7 +3,7 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
-class BrokenRecordsError(ValueError):
+class BrokenRecords(ValueError):  # noqa: N818 - says what is wrong
     """Bytes that are not record batches, or a batch that does not hold what its header says."""
 
 class Record(NamedTuple):
@@ -49,7 +49,7 @@ class BatchHeader(NamedTuple):
 def batches(data: Buffer, *, partial_tail: bool = False) -> list[BatchHeader]:
     """The headers of the batches in `data`, one after the other; checksums are not looked at.
 
-    Raises BrokenRecordsError. `partial_tail` lets the last batch be cut short, as a fetch or a torn file may leave it.
+    Raises BrokenRecords. `partial_tail` lets the last batch be cut short, as a fetch or a torn file may leave it.
     """
 
 def iterate(
@@ -57,7 +57,7 @@ def iterate(
 ) -> list[Record]:
     """Every record of every batch in `data`, checksums checked. `control=False` leaves control batches out.
 
-    Raises BrokenRecordsError and nothing else, whatever the bytes are.
+    Raises BrokenRecords and nothing else, whatever the bytes are.
     """
 
 def build_batch(

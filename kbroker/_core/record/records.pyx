@@ -24,7 +24,7 @@ from kbroker._core.record.record_view cimport (
 from kbroker._core.wire.cursor cimport load_be32, store_be16, store_be32, store_be64
 
 
-class BrokenRecordsError(ValueError):
+class BrokenRecords(ValueError):
     """Bytes that are not record batches, or a batch that does not hold what its header says."""
 
 
@@ -131,7 +131,7 @@ cdef int collect(RecordWalk *walk, list into) except -1:
     cdef int64_t timestamp = 0
     while walk.left > 0:
         if next_record(walk, &record, &offset, &timestamp) != RECORD_FINE:
-            raise BrokenRecordsError(f"the batch at offset {walk.base_offset} does not hold the records its header counts")
+            raise BrokenRecords(f"the batch at offset {walk.base_offset} does not hold the records its header counts")
         headers = read_headers(&record) if record.header_count > 0 else ()
         into.append(Record(offset, timestamp, bytes_or_none(record.key, record.key_length),
                            bytes_or_none(record.value, record.value_length), headers))
@@ -143,7 +143,7 @@ cdef int collect_batch(const uint8_t *batch, int64_t available, Scratch *scratch
     cdef int failure
     cdef bytes inflated
     if check_batch(batch, available) != Err.NONE:
-        raise BrokenRecordsError("a batch is corrupt: its length, magic or checksum is wrong")
+        raise BrokenRecords("a batch is corrupt: its length, magic or checksum is wrong")
     failure = open_records(batch, scratch, DECOMPRESSED_BATCH_MAX_BYTES, &walk)
     if failure == NO_ENGINE and batch_codec(batch) <= CODEC_ZSTD:
         from kbroker._core.record.codecs import CodecError, decompress_fallback
@@ -151,19 +151,19 @@ cdef int collect_batch(const uint8_t *batch, int64_t available, Scratch *scratch
         try:
             inflated = decompress_fallback(batch_codec(batch), payload, DECOMPRESSED_BATCH_MAX_BYTES)
         except CodecError as e:
-            raise BrokenRecordsError(f"the batch at offset {batch_base_offset(batch)} cannot be decompressed: {e}") from e
+            raise BrokenRecords(f"the batch at offset {batch_base_offset(batch)} cannot be decompressed: {e}") from e
         begin_walk(batch, inflated, len(inflated), &walk)
         return collect(&walk, into)
     if failure != 0:
         why = "is too large" if failure == OVER_CAP else "cannot be decompressed"
-        raise BrokenRecordsError(f"the batch at offset {batch_base_offset(batch)} {why}")
+        raise BrokenRecords(f"the batch at offset {batch_base_offset(batch)} {why}")
     return collect(&walk, into)
 
 
 def batches(const uint8_t[::1] data not None, *, partial_tail: bool = False) -> list[BatchHeader]:
     """The headers of the batches in `data`, one after the other; checksums are not looked at.
 
-    Raises BrokenRecordsError. `partial_tail` lets the last batch be cut short, as a fetch or a torn file may leave it.
+    Raises BrokenRecords. `partial_tail` lets the last batch be cut short, as a fetch or a torn file may leave it.
     """
     cdef int64_t length = data.shape[0]
     cdef int64_t at = 0
@@ -177,13 +177,13 @@ def batches(const uint8_t[::1] data not None, *, partial_tail: bool = False) -> 
         else:
             size = <int64_t> <int32_t> load_be32(b + 8) + BATCH_PREFIX_BYTES
         if size < BATCH_HEADER_BYTES:
-            raise BrokenRecordsError(f"the batch at byte {at} claims to be shorter than its header")
+            raise BrokenRecords(f"the batch at byte {at} claims to be shorter than its header")
         if size > length - at:
             if partial_tail:
                 break
-            raise BrokenRecordsError(f"the batch at byte {at} is cut short")
+            raise BrokenRecords(f"the batch at byte {at} is cut short")
         if batch_magic(b) != 2:
-            raise BrokenRecordsError(f"the batch at byte {at} has magic {batch_magic(b)}")
+            raise BrokenRecords(f"the batch at byte {at} has magic {batch_magic(b)}")
         found.append(BatchHeader(
             at, size, batch_base_offset(b), batch_leader_epoch(b), batch_magic(b), batch_crc(b), batch_attributes(b),
             batch_last_offset_delta(b), batch_base_timestamp(b), batch_max_timestamp(b), batch_producer_id(b),
@@ -196,7 +196,7 @@ def iterate(const uint8_t[::1] data not None, *, control: bool = True, partial_t
             disabled_codecs: int = 0) -> list[Record]:
     """Every record of every batch in `data`, checksums checked. `control=False` leaves control batches out.
 
-    Raises BrokenRecordsError and nothing else, whatever the bytes are.
+    Raises BrokenRecords and nothing else, whatever the bytes are.
     """
     cdef Scratch scratch
     cdef list found = []

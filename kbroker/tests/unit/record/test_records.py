@@ -2,7 +2,7 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from kbroker._core.record import records
-from kbroker._core.record.records import BrokenRecordsError, Record
+from kbroker._core.record.records import BrokenRecords, Record
 
 SAMPLE = [
     Record(0, 1_700_000_000_000, b"k", b"v"),
@@ -91,7 +91,7 @@ def test_an_emptied_batch_keeps_its_range() -> None:
 def test_a_cut_batch_is_broken_unless_a_partial_tail_is_expected(cut: int) -> None:
     whole = records.build_batch(SAMPLE)
     data = whole + whole[:cut]
-    with pytest.raises(BrokenRecordsError):
+    with pytest.raises(BrokenRecords):
         records.iterate(data)
     assert len(records.batches(data, partial_tail=True)) == 1
     assert records.iterate(data, partial_tail=True) == SAMPLE
@@ -101,5 +101,5 @@ def test_a_wrong_checksum_is_noticed() -> None:
     data = bytearray(records.build_batch(SAMPLE))
     data[-1] ^= 1
     assert len(records.batches(data)) == 1
-    with pytest.raises(BrokenRecordsError, match="corrupt"):
+    with pytest.raises(BrokenRecords, match="corrupt"):
         records.iterate(data)
