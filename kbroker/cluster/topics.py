@@ -103,14 +103,14 @@ def create_topics(image: ClusterImage, wanted: Sequence[NewTopic], rules: Rules)
             if total > MAX_PARTITIONS_PER_REQUEST:
                 raise PolicyViolationError("Excessively large number of partitions per request.")
             if names.count(topic.name) > 1:
-                raise InvalidRequestError("Found multiple entries for this topic.")
+                raise InvalidRequestError("Duplicate topic name.")
             if topic.name == METADATA_TOPIC:
                 raise InvalidRequestError(f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
             result, records = _create_topic(image, topic, taken, rules)
         except KafkaError as error:
             decision.results.append(TopicResult.failed(topic.name, error))
         else:
-            taken[topic.name.replace(".", "_")] = topic.name  # two of one request may collide as well
+            # Kafka lets two names of one request collide: only topics that exist are looked at.
             decision.results.append(result)
             decision.records += records
     return decision
@@ -264,38 +264,49 @@ def delete_topics(
 ) -> Decision:
     """By name and by id. Results name both where the topic is known; a topic asked for twice is refused."""
     decision = Decision()
-    asked = [image.topics[name].topic_id for name in names if name in image.topics]
-    asked += [topic_id for topic_id in topic_ids if topic_id in image.topics_by_id]
     for name in dict.fromkeys(names):
-        found = image.topics.get(name)
-        _delete_one(decision, found, asked, enabled=enabled, name=name)
+        topic = image.topics.get(name)
+        if names.count(name) > 1:
+            error: KafkaError | None = InvalidRequestError("Duplicate topic name.")
+            topic = None
+        elif topic is None:
+            error = UnknownTopicOrPartitionError("This server does not host this topic-partition.")
+        elif topic.topic_id in topic_ids:
+            error = InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
+        else:
+            error = None
+        _delete_one(decision, topic, error, enabled=enabled, name=name)
+    named = {image.topics[name].topic_id for name in names if name in image.topics}
     for topic_id in dict.fromkeys(topic_ids):
-        found = image.topics_by_id.get(topic_id)
-        _delete_one(decision, found, asked, enabled=enabled, topic_id=topic_id)
+        topic = image.topics_by_id.get(topic_id)
+        if topic_ids.count(topic_id) > 1:
+            _delete_one(decision, None, InvalidRequestError("Duplicate topic id."), enabled=enabled, topic_id=topic_id)
+        elif topic is None:
+            unknown = UnknownTopicIdError("This server does not host this topic ID.")
+            _delete_one(decision, None, unknown, enabled=enabled, topic_id=topic_id)
+        elif topic_id not in named:  # else its name has been answered
+            _delete_one(decision, topic, None, enabled=enabled)
     return decision
 
 
 def _delete_one(
     decision: Decision,
     topic: TopicImage | None,
-    asked: list[bytes],
+    error: KafkaError | None,
     *,
     enabled: bool,
     name: str | None = None,
     topic_id: bytes = ZERO_UUID,
 ) -> None:
-    try:
-        if not enabled:
-            raise TopicDeletionDisabledError()
-        if topic is None:
-            raise UnknownTopicIdError() if name is None else UnknownTopicOrPartitionError()
-        if asked.count(topic.topic_id) > 1:
-            raise InvalidRequestError("Duplicate topic name." if name is not None else "Duplicate topic id.")
-    except KafkaError as error:
+    if not enabled:
+        error = TopicDeletionDisabledError()
+    if topic is not None:
+        name, topic_id = topic.name, topic.topic_id
+    if error is not None:
         decision.results.append(TopicResult.failed(name, error, topic_id))
         return
-    decision.results.append(TopicResult(topic.name, topic_id=topic.topic_id))
-    decision.records.append(RemoveTopicRecord(topic_id=topic.topic_id))
+    decision.results.append(TopicResult(name, topic_id=topic_id))
+    decision.records.append(RemoveTopicRecord(topic_id=topic_id))
 
 
 def _candidates(image: ClusterImage) -> list[Candidate]:

@@ -107,9 +107,9 @@ def test_a_name_given_twice_in_one_request_gets_one_refusal() -> None:
     assert [(result.name, result.error_code) for result in decision.results] == [("t", 42), ("u", 0)]
 
 
-def test_two_new_names_of_one_request_may_not_collide() -> None:
+def test_two_new_names_of_one_request_may_collide_as_kafka_lets_them() -> None:
     decision = create_topics(cluster(1), [NewTopic("a.b", 1, 1), NewTopic("a_b", 1, 1)], rules())
-    assert [result.error_code for result in decision.results] == [0, 17]
+    assert [result.error_code for result in decision.results] == [0, 0]
 
 
 def test_one_bad_topic_does_not_spoil_the_others() -> None:
@@ -129,6 +129,8 @@ def test_partitions_are_added_behind_the_present_ones() -> None:
     ("name", "count", "assignments", "code"),
     [
         ("t", 2, None, 37),
+        ("t", -1, None, 37),
+        ("t", 3, [[]], 39),
         ("t", 1, None, 37),
         ("nope", 3, None, 3),
         ("t", 4, [[1]], 39),
@@ -167,5 +169,16 @@ def test_deleting_can_be_disabled() -> None:
 def test_a_topic_named_and_identified_in_one_request_is_not_deleted() -> None:
     image = with_topics(cluster(1), NewTopic("a", 1, 1))
     decision = delete_topics(image, ["a"], [uuid_of(1)])
-    assert {result.error_code for result in decision.results} == {42}
+    assert one(decision) == (42, "The provided topic name maps to an ID that was already supplied.")
     assert decision.records == []
+
+
+def test_a_topic_asked_for_twice_is_not_deleted() -> None:
+    image = with_topics(cluster(1), NewTopic("a", 1, 1))
+    assert one(delete_topics(image, ["a", "a"], [])) == (42, "Duplicate topic name.")
+    assert one(delete_topics(image, [], [uuid_of(1), uuid_of(1)])) == (42, "Duplicate topic id.")
+
+
+def test_an_unknown_topic_is_refused_in_kafkas_words() -> None:
+    assert one(delete_topics(cluster(1), ["x"], [])) == (3, "This server does not host this topic-partition.")
+    assert one(delete_topics(cluster(1), [], [uuid_of(9)])) == (100, "This server does not host this topic ID.")
