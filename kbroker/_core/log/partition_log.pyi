@@ -96,7 +96,7 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int = 1048576, bound: int | None = None, *, at_least_one: bool = True
     ) -> bytes:
-        """Whole batches from the one that holds `offset`, of one segment, none at or past `bound` (the end by default)."""
+        """Whole batches from the one that holds `offset`, none at or past `bound` (the log's end by default)."""
 
     @property
     def log_end_offset(self) -> int: ...

@@ -194,7 +194,7 @@ cdef bytes settle_topic_id(str directory, object topic_id):
             return b""
         text = base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
         with open(path + ".tmp", "w", encoding="ascii") as file:
-            file.write(f"version: 0\ntopic_id: {text}\n")
+            file.write(f"version: 0\ntopic_id: {text}")
         os.replace(path + ".tmp", path)
         return bytes(topic_id)
     if topic_id is not None and bytes(topic_id) != known:

@@ -1,0 +1,298 @@
+"""Opening again: after a clean stop, after a crash, after damage."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kbroker._core.clock import BrokerClock
+from kbroker._core.log.open_files import FileBudget
+from kbroker._core.log.partition_log import LogError, PartitionLog
+from kbroker.tests.unit.log.batches import batch, offsets, read_all
+from kbroker.tests.unit.log.conftest import OpenLog
+
+SMALL = {"segment.bytes": 1000, "index.interval.bytes": 100}
+
+
+def fill(log: PartitionLog, count: int) -> None:
+    for _ in range(count):
+        assert log.append(batch(2)).error == 0
+
+
+def files(tmp_path: Path, ending: str) -> list[Path]:
+    return sorted((tmp_path / "topic-0").glob(f"*{ending}"))
+
+
+def test_a_clean_log_goes_on_where_it_stopped(open_log: OpenLog) -> None:
+    log = open_log(SMALL)
+    fill(log, 40)
+    log.close()
+    again = open_log(SMALL)
+    assert (again.log_end_offset, again.recovery_point, again.recovery_notes) == (80, 80, [])
+    fill(again, 40)
+    assert offsets(again) == list(range(160))
+    assert offsets(again, 33, 300) == list(range(33, 160))
+
+
+def test_a_clean_log_is_byte_for_byte_what_an_unbroken_one_would_be(tmp_path: Path, clock: BrokerClock) -> None:
+    broken, whole = tmp_path / "broken-0", tmp_path / "whole-0"
+    log = PartitionLog.open(whole, clock, SMALL)
+    fill(log, 60)
+    log.close()
+    for _ in range(6):
+        log = PartitionLog.open(broken, clock, SMALL)
+        fill(log, 10)
+        log.close()
+    for path in whole.iterdir():
+        if path.suffix in {".log", ".index", ".snapshot"}:
+            assert (broken / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_a_crashed_log_keeps_every_whole_batch(open_log: OpenLog) -> None:
+    log = open_log(SMALL)
+    fill(log, 40)
+    again = open_log(SMALL, clean=False)
+    assert (again.log_end_offset, again.recovery_notes, again.recovery_point) == (80, [], 0)
+    assert offsets(again) == list(range(80))
+
+
+@pytest.mark.parametrize("torn", [1, 30, 61, 70, -1])
+def test_a_torn_tail_is_cut_and_told(open_log: OpenLog, tmp_path: Path, torn: int) -> None:
+    log = open_log()
+    fill(log, 5)
+    size = len(batch(2))
+    path = files(tmp_path, ".log")[0]
+    kept = 4 * size + (torn if torn > 0 else size + torn)
+    os.truncate(path, kept)
+    again = open_log(clean=False)
+    assert offsets(again) == list(range(8))
+    (note,) = again.recovery_notes
+    assert (note.offset, note.bytes, note.segment_base_offset) == (8, kept - 4 * size, 0)
+    assert "cut short" in note.reason
+    fill(again, 1)
+    assert offsets(again) == list(range(10))
+
+
+def test_a_flipped_bit_cuts_the_log_there_and_later_segments_go(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(SMALL)
+    fill(log, 40)
+    second = files(tmp_path, ".log")[1]
+    data = bytearray(second.read_bytes())
+    size = len(batch(2))
+    data[2 * size + 70] ^= 4
+    second.write_bytes(data)
+    base = log.segments()[1].base_offset
+    again = open_log(SMALL, clean=False)
+    assert again.log_end_offset == base + 4
+    assert offsets(again) == list(range(base + 4))
+    assert again.recovery_notes[0].reason == "a batch does not match its checksum"
+    assert len(files(tmp_path, ".log")) == len(again.segments()) == 2
+    fill(again, 40)
+    assert offsets(again) == list(range(base + 84))
+
+
+def test_segments_below_the_recovery_point_are_not_scanned(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(SMALL)
+    fill(log, 20)
+    log.roll()
+    assert log.flush() == 40
+    fill(log, 20)
+    first = files(tmp_path, ".log")[0]
+    data = bytearray(first.read_bytes())
+    data[-1] ^= 1
+    first.write_bytes(data)
+    again = open_log(SMALL, clean=False, recovery_point=40)
+    assert (again.log_end_offset, again.recovery_notes) == (80, [])
+
+
+@pytest.mark.parametrize("ending", [".index", ".timeindex"])
+@pytest.mark.parametrize("damage", ["missing", "odd", "long", "backwards"])
+def test_a_damaged_index_is_made_anew(open_log: OpenLog, tmp_path: Path, ending: str, damage: str) -> None:
+    log = open_log(SMALL)
+    fill(log, 40)
+    times = [log.offset_for_timestamp(record.timestamp) for record in read_all(log)[:3]]
+    log.close()
+    for path in files(tmp_path, ending):
+        data = path.read_bytes()
+        if damage == "missing":
+            path.unlink()
+        elif damage == "odd":
+            path.write_bytes(data + b"x")
+        elif damage == "long":
+            path.write_bytes(data + data[-12:] * 7)
+        else:
+            path.write_bytes(b"\x7f" * 24 + data[:24])
+    again = open_log(SMALL)
+    assert again.log_end_offset == 80
+    assert offsets(again, 0, 250) == list(range(80))
+    if damage != "long":
+        assert [again.offset_for_timestamp(record.timestamp) for record in read_all(again)[:3]] == times
+
+
+def test_an_index_that_ends_in_zeros_is_read_up_to_them(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log({"index.interval.bytes": 100})
+    fill(log, 40)
+    log.close()
+    index, times = files(tmp_path, "0.index")[0], files(tmp_path, "0.timeindex")[0]
+    before = index.read_bytes(), times.read_bytes()
+    os.truncate(index, 10 << 20)
+    os.truncate(times, 10485756)
+    again = open_log({"index.interval.bytes": 100})
+    assert again.recovery_notes == []
+    assert offsets(again, 17, 200) == list(range(17, 80))
+    again.close()
+    assert (index.read_bytes(), times.read_bytes()) == before
+
+
+def test_leftovers_of_deletion_and_compaction_go(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log()
+    fill(log, 2)
+    log.close()
+    directory = tmp_path / "topic-0"
+    for name in ("5.log.deleted", f"{7:020d}.log.cleaned", f"{9:020d}.index", "leader-epoch-checkpoint.tmp"):
+        (directory / name).write_bytes(b"left")
+    again = open_log()
+    assert again.log_end_offset == 4
+    left = {path.name for path in directory.iterdir()}
+    assert not {name for name in left if name.endswith((".deleted", ".cleaned", ".tmp"))}
+    assert f"{9:020d}.index" not in left
+
+
+def test_a_cut_holds_over_a_restart(open_log: OpenLog) -> None:
+    log = open_log(SMALL)
+    fill(log, 40)
+    log.close()
+    log = open_log(SMALL)
+    assert log.truncate_to(33) == 32
+    assert log.truncate_to(50) == 32
+    fill(log, 2)
+    assert offsets(log) == list(range(36))
+    log.close()
+    assert offsets(open_log(SMALL)) == list(range(36))
+
+
+def test_a_cut_before_the_first_segment_begins_anew_there(open_log: OpenLog) -> None:
+    log = open_log(SMALL)
+    fill(log, 40)
+    log.high_watermark = 80
+    log.delete_before(60)
+    assert log.truncate_to(7) == 7
+    assert (log.log_start_offset, log.high_watermark) == (7, 7)
+    fill(log, 1)
+    assert offsets(log) == [7, 8]
+
+
+def test_the_beginning_goes_segment_by_segment(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(SMALL)
+    fill(log, 40)
+    with pytest.raises(ValueError, match="past the high watermark"):
+        log.delete_before(1)
+    log.high_watermark = 80
+    bases = [facts.base_offset for facts in log.segments()]
+    assert log.delete_before(bases[2] + 1) == 2
+    assert log.log_start_offset == bases[2] + 1
+    with pytest.raises(LogError):
+        log.read(bases[2])
+    assert offsets(log) == list(range(bases[2] + 1, 80))
+    assert len(files(tmp_path, ".log")) == len(bases) - 2
+    log.close()
+    again = open_log(SMALL, log_start_offset=bases[2] + 1)
+    assert offsets(again) == list(range(bases[2] + 1, 80))
+
+
+def test_a_log_that_ends_before_its_start_begins_anew(open_log: OpenLog) -> None:
+    log = open_log()
+    fill(log, 3)
+    log.close()
+    again = open_log(log_start_offset=50)
+    assert (again.log_start_offset, again.log_end_offset) == (50, 50)
+    assert again.recovery_notes[0].reason == "the log ends before its start offset"
+    fill(again, 1)
+    assert offsets(again) == [50, 51]
+
+
+def test_the_topic_id_stands_in_the_directory(open_log: OpenLog, tmp_path: Path) -> None:
+    topic_id = bytes(range(16))
+    open_log(topic_id=topic_id).close()
+    assert (tmp_path / "topic-0" / "partition.metadata").read_bytes() == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    assert open_log().topic_id == topic_id
+    with pytest.raises(ValueError, match="belongs to topic id AAECAwQFBgcICQoLDA0ODw"):
+        open_log(topic_id=bytes(16))
+
+
+def test_a_directory_that_cannot_be_made_is_an_oserror(clock: BrokerClock, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError, match="file") as refused:
+        PartitionLog.open(tmp_path / "file" / "topic-0", clock, {})
+    assert refused.value.errno == errno.ENOTDIR
+
+
+def test_open_files_stay_within_their_budget(tmp_path: Path, clock: BrokerClock) -> None:
+    budget = FileBudget(8)
+    logs = [PartitionLog.open(tmp_path / f"t-{i}", clock, SMALL, files=budget) for i in range(20)]
+    for _ in range(30):
+        for log in logs:
+            assert log.append(batch(2)).error == 0
+    assert budget.open_segments <= budget.limit
+    open_now = sum(facts.open for log in logs for facts in log.segments())
+    assert open_now <= budget.limit
+    assert [offsets(log, 0, 300) for log in logs] == [list(range(60))] * 20
+    for log in logs:
+        log.close(sync=False)
+    assert budget.open_segments == 0
+    assert [offsets(PartitionLog.open(tmp_path / f"t-{i}", clock, SMALL, files=budget)) for i in (0, 19)] == [
+        list(range(60))
+    ] * 2
+
+
+def test_descriptors_close_on_exec(open_log: OpenLog) -> None:
+    log = open_log()
+    fill(log, 1)
+    log.flush()
+    ours = [
+        int(fd)
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.exists(f"/proc/self/fd/{fd}") and log.directory in os.readlink(f"/proc/self/fd/{fd}")
+    ]
+    assert len(ours) == 3
+    assert not any(os.get_inheritable(fd) for fd in ours)
+
+
+def test_flush_moves_the_recovery_point_to_the_end(open_log: OpenLog) -> None:
+    log = open_log(SMALL)
+    fill(log, 30)
+    assert log.recovery_point == 0
+    assert log.flush() == log.recovery_point == 60
+    assert log.flush() == 60
+
+
+def test_flush_messages_syncs_with_the_append(open_log: OpenLog) -> None:
+    log = open_log({"flush.messages": 4})
+    log.append(batch(2))
+    assert log.recovery_point == 0
+    log.append(batch(2))
+    assert log.recovery_point == 4
+
+
+def test_a_log_whose_directory_vanished_goes_offline_when_it_rolls(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log()
+    fill(log, 1)
+    shutil.rmtree(tmp_path / "topic-0")
+    with pytest.raises(OSError, match="No such file"):
+        log.roll()
+    assert log.offline_errno == errno.ENOENT
+    assert log.append(batch()).error == 56
+
+
+def test_settings_change_while_the_log_is_open(open_log: OpenLog) -> None:
+    log = open_log()
+    fill(log, 2)
+    log.configure({"segment.bytes": 500})
+    fill(log, 20)
+    assert len(log.segments()) > 3
+    with pytest.raises(ValueError, match=r"segment\.bytes"):
+        log.configure({"segment.bytes": 3})
+    with pytest.raises(ValueError, match=r"compression\.type"):
+        log.configure({"compression.type": "brotli"})
