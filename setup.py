@@ -50,7 +50,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 }
 
 CORE = Path("kbroker/_core")
-COMPILE = ["-O2", "-std=gnu11", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function", "-Wno-unreachable-code"]
+COMPILE = ["-O2", "-g0", "-std=gnu11", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function", "-Wno-unreachable-code"]
 if os.environ.get("KBROKER_SANITIZE"):
     COMPILE += ["-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
 
