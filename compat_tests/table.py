@@ -10,9 +10,23 @@ from compat_tests.oracle.jars import KAFKA_VERSION
 _SIGN = {"same": "same", "differs": "differs", "skipped": "skipped"}
 
 
+_ORDER = ("Clients", "Java tools", "Data directory", "Spark", "Wire")
+
+
 def write_table(results: Results, target: Path) -> None:
+    """Replaces the sections that this run has results for and keeps the others: Spark has a run of its own."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(render(results))
+    sections = _sections(target.read_text()) if target.exists() else {}
+    sections |= _sections(render(results))
+    known = [title for title in _ORDER if title in sections]
+    titles = ["", *known, *(title for title in sections if title and title not in known)]
+    target.write_text("\n".join(sections[title].strip() + "\n" for title in titles))
+
+
+def _sections(text: str) -> dict[str, str]:
+    """Title to text; what stands before the first title is under the empty one."""
+    parts = ("\n" + text).split("\n## ")
+    return {"": parts[0].strip(), **{part.partition("\n")[0]: "## " + part for part in parts[1:]}}
 
 
 def render(results: Results) -> str:

@@ -7,10 +7,10 @@ import pytest
 from compat_tests.aiokafka_client import AiokafkaClient
 from compat_tests.client import Client
 from compat_tests.confluent import ConfluentClient
-from compat_tests.conftest import Compare
 from compat_tests.harness import Broker, Results
 from compat_tests.java import JavaClient
 from compat_tests.kafka_python import KafkaPythonClient
+from compat_tests.plugin import Compare
 from compat_tests.scenarios import SCENARIOS
 
 CLIENTS: tuple[type[Client], ...] = (ConfluentClient, KafkaPythonClient, AiokafkaClient, JavaClient)

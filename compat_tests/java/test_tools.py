@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from compat_tests.client import CODECS, WAIT_SECONDS
-from compat_tests.conftest import Compare
 from compat_tests.harness import Broker
 from compat_tests.oracle import ToolResult, run_tool
+from compat_tests.plugin import Compare
 from compat_tests.until import until
 
 _TOPIC_ID = re.compile(r"TopicId: \S+")

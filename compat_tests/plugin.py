@@ -1,0 +1,112 @@
+"""The two brokers of a run, the table of its results and the summary of what could not run."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compat_tests.harness import Broker, Results, Row, compare
+from compat_tests.java.adapter import stop_java_client
+from compat_tests.kbroker_server import KBroker
+from compat_tests.oracle import ApacheKafka, MissingToolError, kafka_class_path
+from compat_tests.table import write_table
+
+_RESULTS = pytest.StashKey[Results]()
+REPOSITORY_ROOT = Path(__file__).resolve().parents[1]
+Compare = Callable[[str, str, Callable[[Broker], Any]], None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("compat")
+    group.addoption("--brokers", default="apache,kbroker", help="which brokers to run on; both, to compare")
+    group.addoption("--rehearse", action="store_true", help="a second Apache plays kbroker: all must be the same")
+    group.addoption("--write-table", action="store_true", help="write docs/compatibility.md from this run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_RESULTS] = Results()
+
+
+@pytest.fixture(scope="session")
+def results(pytestconfig: pytest.Config) -> Results:
+    return pytestconfig.stash[_RESULTS]
+
+
+@pytest.fixture(scope="session")
+def java_tools() -> None:
+    """Skips, by name, what cannot run without Java and Maven."""
+    try:
+        kafka_class_path()
+    except MissingToolError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def brokers(
+    pytestconfig: pytest.Config, java_tools: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Broker]]:
+    wanted = pytestconfig.getoption("--brokers").split(",")
+    running: dict[str, Any] = {}
+    try:
+        if "apache" in wanted:
+            running["apache"] = ApacheKafka(tmp_path_factory.mktemp("apache")).start()
+        if "kbroker" in wanted:
+            understudy = pytestconfig.getoption("--rehearse")
+            kind = ApacheKafka if understudy else KBroker
+            running["kbroker"] = kind(tmp_path_factory.mktemp("kbroker")).start()
+        yield running
+    finally:
+        stop_java_client()
+        for broker in running.values():
+            broker.stop()
+
+
+@pytest.fixture(scope="session")
+def comparing(results: Results, brokers: dict[str, Broker]) -> Compare:
+    return lambda client, scenario, run: compare(results, client, scenario, brokers, run)
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name of this test alone, the same on both brokers."""
+    words = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name.partition("[")[2]).strip("-")
+    return f"t{next(_numbers)}-{words}"[:120]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    client, scenario = getattr(item, "compat_row", (None, ""))
+    if report.skipped and client is not None:
+        reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+        item.config.stash[_RESULTS].add(Row(client, scenario, "skipped", reason))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    reasons = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple)
+    )
+    told = ", ".join(f"{count} of {reason}" for reason, count in sorted(reasons.items())) or "nothing"
+    terminalreporter.write_line(f"skipped: {told}")
+    rows = config.stash[_RESULTS].rows.values()
+    verdicts = Counter(row.verdict for row in rows)
+    if rows:
+        terminalreporter.write_line(
+            "compared: " + ", ".join(f"{n} {verdict}" for verdict, n in sorted(verdicts.items()))
+        )
+    if config.getoption("--write-table") and rows:
+        target = REPOSITORY_ROOT / "docs" / "compatibility.md"
+        write_table(config.stash[_RESULTS], target)
+        terminalreporter.write_line(f"wrote {target.relative_to(REPOSITORY_ROOT)}")

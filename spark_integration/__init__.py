@@ -1,0 +1,6 @@
+"""Spark with its Kafka connector in place: `session(...)` gives a SparkSession that speaks format("kafka")."""
+
+from spark_integration.connector import ConnectorError, connector_coordinates, connector_jars
+from spark_integration.session import session
+
+__all__ = ["ConnectorError", "connector_coordinates", "connector_jars", "session"]
