@@ -38,6 +38,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "api.fetch_request": (),
     "api.produce": (),
     "api.fetch": (),
+    "api.metadata": (),
     "api.direct": (),
     "net.poller": (),
     "net.listener": (),
