@@ -322,6 +322,20 @@ class TestLongPolls:
         _, response = self.collect(node)
         assert (response.responses[0].topic, only(response).error_code) == ("t", 3)
 
+    def test_too_much_to_wait_for_is_answered_at_once(self, node: Node) -> None:
+        asks = [ask(0) for _ in range(100_000)]
+        outcomes = [node.send(fetch_request([of("t", *asks)], max_wait_ms=500), 12, slot)[0] for slot in range(4)]
+        assert outcomes == ["PARKED", "PARKED", "READY", "READY"]
+        node.clock.advance(500)
+        answered = [node.calls.collect() or (None, b"") for _ in range(2)]
+        assert sorted(slot for slot, _ in answered) == [0, 1]
+        assert node.send(fetch_request([of("t", *asks)], max_wait_ms=500), 12)[0] == "PARKED"
+
+    def test_more_partitions_than_a_request_may_name_close(self, node: Node) -> None:
+        asks = [ask(0) for _ in range(100_001)]
+        outcome, _, reason = node.send(fetch_request([of("t", *asks)]), 12)
+        assert (outcome, reason) == ("CLOSE", "Fetch names too many partitions")
+
     def test_a_node_that_stops_drops_what_waits(self, node: Node) -> None:
         self.park(node)
         del node.calls
