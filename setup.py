@@ -28,6 +28,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "log.flush": (),
     "log.append": (),
     "log.lookup": (),
+    "log.leftovers": (),
     "log.recovery": (),
     "log.upkeep": (),
     "log.partition_log": (),

@@ -8,36 +8,43 @@ from kbroker._core.log.files cimport (
     PATH_BYTES, path_in, path_of_segment, pthread_mutex_lock, pthread_mutex_unlock, sync_file, sync_path,
 )
 from kbroker._core.log.leader_epochs cimport epochs_write
-from kbroker._core.log.open_files cimport files_note, files_open_indexes, files_open_log
+from kbroker._core.log.open_files cimport files_open_indexes, files_open_log
 from kbroker._core.log.segment cimport Segment, segment_release, segment_retain, segment_write_indexes
 from kbroker._core.log.state cimport active, go_offline, usable
 
 
-cdef int gather(Log *log, Segment **held, int32_t *count) noexcept nogil:
-    # Holds every segment with bytes past the recovery point, its files open and its indexes written.
+cdef int32_t gather(Log *log, Segment **held) noexcept nogil:
+    # Every segment with bytes past the recovery point. How many.
     cdef Segment *s
+    cdef int32_t count = 0
     cdef int32_t i
-    cdef int rc
-    count[0] = 0
     for i in range(log.segment_count):
         s = log.segments[i]
-        if s.next_offset <= log.recovery_point and s != active(log):
-            continue
-        rc = files_open_log(log.files, s)
-        if rc == 0:
-            rc = files_open_indexes(log.files, s, log.config.index_interval_bytes)
-        if rc == 0:
-            rc = segment_write_indexes(s, False)
-        if rc != 0:
-            return rc
-        files_note(log.files, s)
-        segment_retain(s)
-        held[count[0]] = s
-        count[0] += 1
-    return epochs_write(&log.epochs, log.directory)
+        if s.next_offset > log.recovery_point or s == active(log):
+            segment_retain(s)
+            held[count] = s
+            count += 1
+    return count
 
 
-cdef int sync_segment(const Segment *s) noexcept nogil:
+cdef int make_ready(Log *log, Segment *s) noexcept nogil:
+    # Files open, indexes written; 1 when the segment has left the log in the meantime.
+    cdef int32_t i
+    cdef int rc = 1
+    pthread_mutex_lock(&log.lock)
+    for i in range(log.segment_count):
+        if log.segments[i] == s:
+            rc = files_open_log(log.files, s)
+            if rc == 0:
+                rc = files_open_indexes(log.files, s, log.config.index_interval_bytes)
+            if rc == 0:
+                rc = segment_write_indexes(s, False)
+            break
+    pthread_mutex_unlock(&log.lock)
+    return rc
+
+
+cdef int sync_segment(const Log *log, const Segment *s) noexcept nogil:
     cdef char path[PATH_BYTES]
     cdef int rc = sync_file(s.fd)
     if rc == 0:
@@ -45,19 +52,24 @@ cdef int sync_segment(const Segment *s) noexcept nogil:
     if rc == 0:
         rc = sync_file(s.time_index.fd)
     if rc == 0:
-        rc = path_of_segment(path, s.directory, s.base_offset, ".snapshot")
+        rc = path_of_segment(path, log.directory, s.base_offset, ".snapshot")
     if rc == 0:
         rc = sync_path(path)
     return 0 if rc == -ENOENT else rc            # the first segment has no snapshot before it
 
 
-cdef int sync_all(const Log *log, Segment **held, int32_t count, bint names_changed) noexcept nogil:
+cdef int sync_all(Log *log, Segment **held, int32_t count, bint names_changed, int rc) noexcept nogil:
+    # One segment at a time, so that a log with many of them does not hold all their files open. Gives all back.
     cdef char path[PATH_BYTES]
     cdef int32_t i
-    cdef int rc = 0
     for i in range(count):
         if rc == 0:
-            rc = sync_segment(held[i])
+            rc = make_ready(log, held[i])
+            if rc == 0:
+                rc = sync_segment(log, held[i])
+            elif rc == 1:
+                rc = 0
+        segment_release(held[i])
     if rc == 0:
         rc = path_in(path, log.directory, "leader-epoch-checkpoint")
     if rc == 0:
@@ -72,7 +84,6 @@ cdef int sync_all(const Log *log, Segment **held, int32_t count, bint names_chan
 cdef int log_flush(Log *log) noexcept nogil:
     cdef Segment **held = NULL
     cdef int32_t count = 0
-    cdef int32_t i
     cdef int64_t end_offset
     cdef bint names_changed = False
     cdef int rc = 0
@@ -83,10 +94,14 @@ cdef int log_flush(Log *log) noexcept nogil:
     elif log.directory != NULL and (log.recovery_point < end_offset or log.names_changed or log.epochs.dirty):
         names_changed = log.names_changed
         held = <Segment **> malloc(log.segment_count * sizeof(Segment *))
-        rc = gather(log, held, &count) if held != NULL else -ENOMEM
+        if held == NULL:
+            rc = -ENOMEM
+        else:
+            count = gather(log, held)
+            rc = epochs_write(&log.epochs, log.directory)
     pthread_mutex_unlock(&log.lock)
-    if rc == 0 and held != NULL:
-        rc = sync_all(log, held, count, names_changed)
+    if held != NULL:
+        rc = sync_all(log, held, count, names_changed, rc)
     pthread_mutex_lock(&log.lock)
     if rc == 0:
         if names_changed:
@@ -97,8 +112,6 @@ cdef int log_flush(Log *log) noexcept nogil:
             store_int64(&log.recovery_point, end_offset)
     elif not log.closed:
         go_offline(log, rc)
-    for i in range(count):
-        segment_release(held[i])
     pthread_mutex_unlock(&log.lock)
     free(held)
     return rc

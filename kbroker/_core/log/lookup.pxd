@@ -3,6 +3,7 @@
 # Threads     any. log_read holds the lock for its few reads of headers; a look-up by time reads batches without it.
 # Fails by    an Err code in the answer.
 from libc.stdint cimport int32_t, int64_t
+from kbroker._core.log.segment cimport Segment
 from kbroker._core.log.state cimport Log, ReadPlan, TimestampOffset
 
 # Whole batches from the one that holds `offset`, none at or past `bound` (high watermark, last stable offset or log end).
@@ -19,3 +20,4 @@ cdef int32_t log_latest_epoch(Log *log) noexcept nogil                        # 
 # (its size when there is none); -errno.
 cdef int32_t segment_of(const Log *log, int64_t offset) noexcept nogil
 cdef int64_t position_of(Log *log, int32_t segment, int64_t offset) noexcept nogil
+cdef int load_max_timestamp(Log *log, Segment *s) noexcept nogil             # when it is not known yet

@@ -74,8 +74,8 @@ cdef void files_note(OpenFiles *f, Segment *s) noexcept nogil:
     if s.ring_slot >= 0 or s.directory == NULL:
         return
     pthread_mutex_lock(&f.lock)
-    if f.count >= f.limit:
-        close_one(f, s)
+    while f.count >= f.limit and close_one(f, s):
+        pass                                 # more than one when readers held too many for a while
     if f.count == f.capacity:
         capacity = f.capacity * 2 if f.capacity > 0 else 64
         moved = realloc(f.ring, capacity * sizeof(Segment *))

@@ -51,6 +51,7 @@ class ProducerFacts(NamedTuple):
     last_sequence: int
     last_offset: int
     last_timestamp: int
+    coordinator_epoch: int
     txn_first_offset: int
 
 class PartitionLog:
@@ -116,8 +117,8 @@ class PartitionLog:
     def size_bytes(self) -> int: ...
     @property
     def recovery_notes(self) -> list[Note]: ...
-    def segments(self) -> list[SegmentFacts]:
-        """Facts about every segment, oldest first. A timestamp of -2 was not looked up yet."""
+    def segments(self, *, times: bool = False) -> list[SegmentFacts]:
+        """Facts about every segment, oldest first. With `times` the largest timestamp is looked up, else it may be -2."""
 
     def producers(self) -> list[ProducerFacts]:
         """What is remembered of idempotent producers."""

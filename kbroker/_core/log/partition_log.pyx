@@ -16,7 +16,8 @@ from kbroker._core.log.append cimport push_segment
 from kbroker._core.log.files cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock, read_at,
 )
-from kbroker._core.log.leader_epochs cimport epochs_free
+from kbroker._core.log.leader_epochs cimport EpochStart, epochs_free
+from kbroker._core.log.lookup cimport load_max_timestamp
 from kbroker._core.log.open_files cimport FileBudget, OpenFiles, files_forget, files_new, files_release, files_retain
 from kbroker._core.log.producer_state cimport Producer, producers_free, producers_init
 from kbroker._core.log.recovery cimport open_directory
@@ -34,7 +35,8 @@ Found = namedtuple("Found", "offset timestamp leader_epoch")
 SegmentFacts = namedtuple("SegmentFacts", "base_offset next_offset size_bytes max_timestamp open references")
 Note = namedtuple("Note", "segment_base_offset offset bytes reason")
 ProducerFacts = namedtuple(
-    "ProducerFacts", "producer_id producer_epoch last_sequence last_offset last_timestamp txn_first_offset"
+    "ProducerFacts",
+    "producer_id producer_epoch last_sequence last_offset last_timestamp coordinator_epoch txn_first_offset",
 )
 
 CODECS = {"producer": -1, "uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -180,26 +182,38 @@ cdef int read_config(object config, LogConfig *out) except -1:
     return 0
 
 
+cdef bytes read_topic_id(str path):
+    """The id in a partition.metadata file; empty when there is none, or an empty file that a power cut left."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(4096)
+    except FileNotFoundError:
+        return b""
+    if not text:
+        return b""
+    try:
+        lines = dict(line.split(": ", 1) for line in text.decode("ascii").splitlines())
+        known = base64.b64decode(lines["topic_id"] + "==", altchars="-_", validate=True)
+    except (ValueError, KeyError):
+        known, lines = b"", {}
+    if len(known) != 16 or lines.get("version") != "0":
+        raise ValueError(f"{path}: not a topic id of version 0")
+    return known
+
+
 cdef bytes settle_topic_id(str directory, object topic_id):
     """The id in partition.metadata, which is written when it is missing; empty when nobody knows one."""
     path = os.path.join(directory, "partition.metadata")
-    try:
-        with open(path, encoding="ascii") as file:
-            lines = dict(line.split(": ", 1) for line in file.read().splitlines() if ": " in line)
-        known = base64.urlsafe_b64decode(lines["topic_id"] + "==")
-        if lines["version"] != "0" or len(known) != 16:
-            raise ValueError(f"{path}: not a topic id of version 0")
-    except FileNotFoundError:
-        if topic_id is None:
-            return b""
-        text = base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
-        with open(path + ".tmp", "w", encoding="ascii") as file:
-            file.write(f"version: 0\ntopic_id: {text}")
-        os.replace(path + ".tmp", path)
-        return bytes(topic_id)
-    if topic_id is not None and bytes(topic_id) != known:
-        raise ValueError(f"{path}: the directory belongs to topic id {lines['topic_id']}")
-    return known
+    known = read_topic_id(path)
+    if topic_id is None or known == bytes(topic_id):
+        return known
+    text = base64.urlsafe_b64encode(known or topic_id).rstrip(b"=").decode()
+    if known:
+        raise ValueError(f"{path}: the directory belongs to topic id {text}")
+    with open(path + ".tmp", "w", encoding="ascii") as file:
+        file.write(f"version: 0\ntopic_id: {text}")
+    os.replace(path + ".tmp", path)
+    return bytes(topic_id)
 
 
 cdef object os_error(int rc, str directory):
@@ -389,33 +403,55 @@ cdef class PartitionLog:
             for i in range(self.log.note_count)
         ]
 
-    def segments(self):
-        """Facts about every segment, oldest first. A timestamp of -2 was not looked up yet."""
-        cdef Segment *s
+    def segments(self, *, bint times=False):
+        """Facts about every segment, oldest first. With `times` the largest timestamp of each is looked up, else it may be -2."""
+        cdef Segment *copies
+        cdef int32_t count = 0
         cdef int32_t i
-        facts = []
+        cdef int rc = 0
         with nogil:
             pthread_mutex_lock(&self.log.lock)
-        for i in range(self.log.segment_count):
-            s = self.log.segments[i]
-            facts.append(SegmentFacts(s.base_offset, s.next_offset, s.size_bytes, s.max_timestamp, s.fd >= 0, s.references))
-        pthread_mutex_unlock(&self.log.lock)
+            copies = <Segment *> malloc((self.log.segment_count + 1) * sizeof(Segment))
+            if copies != NULL:
+                count = self.log.segment_count
+                for i in range(count):
+                    if times and rc == 0 and self.log.segments[i].max_timestamp < -1:
+                        rc = load_max_timestamp(self.log, self.log.segments[i])
+                    copies[i] = self.log.segments[i][0]
+            pthread_mutex_unlock(&self.log.lock)
+        if copies == NULL:
+            raise MemoryError
+        facts = [SegmentFacts(copies[i].base_offset, copies[i].next_offset, copies[i].size_bytes, copies[i].max_timestamp,
+                              copies[i].fd >= 0, copies[i].references) for i in range(count)]
+        free(copies)
+        self.checked(rc)
         return facts
 
     def producers(self):
         """What is remembered of idempotent producers."""
+        cdef Producer *copies
         cdef Producer *p
+        cdef int32_t count = 0
         cdef int32_t i
-        facts = []
         with nogil:
             pthread_mutex_lock(&self.log.lock)
-        for i in range(self.log.producers.count):
-            p = &self.log.producers.producers[i]
+            copies = <Producer *> malloc((self.log.producers.count + 1) * sizeof(Producer))
+            if copies != NULL:
+                count = self.log.producers.count
+                if count > 0:
+                    memcpy(copies, self.log.producers.producers, count * sizeof(Producer))
+            pthread_mutex_unlock(&self.log.lock)
+        if copies == NULL:
+            raise MemoryError
+        facts = []
+        for i in range(count):
+            p = &copies[i]
             facts.append(ProducerFacts(
                 p.producer_id, p.producer_epoch,
                 p.batches[p.newest].last_sequence if p.batch_count else -1,
-                p.batches[p.newest].last_offset if p.batch_count else -1, p.last_timestamp, p.txn_first_offset))
-        pthread_mutex_unlock(&self.log.lock)
+                p.batches[p.newest].last_offset if p.batch_count else -1,
+                p.last_timestamp, p.coordinator_epoch, p.txn_first_offset))
+        free(copies)
         return facts
 
     cdef object found(self, TimestampOffset *out):
@@ -447,12 +483,21 @@ cdef class PartitionLog:
 
     def epochs(self):
         """Every known (epoch, start offset)."""
+        cdef EpochStart *copies
+        cdef int32_t count = 0
         cdef int32_t i
         with nogil:
             pthread_mutex_lock(&self.log.lock)
-        entries = [(self.log.epochs.entries[i].epoch, self.log.epochs.entries[i].start_offset)
-                   for i in range(self.log.epochs.count)]
-        pthread_mutex_unlock(&self.log.lock)
+            copies = <EpochStart *> malloc((self.log.epochs.count + 1) * sizeof(EpochStart))
+            if copies != NULL:
+                count = self.log.epochs.count
+                if count > 0:
+                    memcpy(copies, self.log.epochs.entries, count * sizeof(EpochStart))
+            pthread_mutex_unlock(&self.log.lock)
+        if copies == NULL:
+            raise MemoryError
+        entries = [(copies[i].epoch, copies[i].start_offset) for i in range(count)]
+        free(copies)
         return entries
 
     def assign_epoch(self, int32_t epoch):

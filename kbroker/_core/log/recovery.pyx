@@ -1,15 +1,17 @@
 # Opening a log: list, believe or scan, cut what is torn, rebuild what can be rebuilt.
 from libc.errno cimport EINVAL, EIO, ENOENT, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, malloc, qsort, realloc
-from libc.string cimport strcmp, strlen
+from libc.stdlib cimport free, qsort
+from libc.string cimport strcmp
 
 from kbroker._core.errors cimport NONE
 from kbroker._core.log.append cimport forget_positions, push_segment
+from kbroker._core.log.directory cimport DIR, Offsets, add_offset, closedir, dirent, opendir, readdir
 from kbroker._core.log.files cimport (
-    PATH_BYTES, cut_file, path_in, path_of_segment, offset_of_name, read_at, remove_path, size_of_path,
+    PATH_BYTES, cut_file, offset_of_name, path_of_segment, read_at, remove_path, size_of_path,
 )
 from kbroker._core.log.leader_epochs cimport epochs_assign, epochs_cut_end, epochs_cut_start, epochs_latest, epochs_read
+from kbroker._core.log.leftovers cimport clear_leftovers
 from kbroker._core.log.open_files cimport files_forget, files_note, files_open_log
 from kbroker._core.log.producer_state cimport producers_clear, producers_note, producers_read_snapshot
 from kbroker._core.log.segment cimport (
@@ -23,46 +25,15 @@ from kbroker._core.record.batch cimport (
 )
 from kbroker._core.record.compression cimport Scratch, empty_scratch, scratch_free, scratch_reserve
 
-cdef extern from "<dirent.h>" nogil:
-    ctypedef struct DIR:
-        pass
-    struct dirent:
-        char d_name[256]
-    DIR *opendir(const char *path)
-    dirent *readdir(DIR *d)
-    int closedir(DIR *d)
-
 cdef enum:
     SCAN_BYTES = 1048576
     MARKER_BYTES = 128               # a transaction marker's batch is 78 bytes
-
-
-# A growing list of offsets taken from file names.
-cdef struct Offsets:
-    int64_t *items
-    int32_t count
-    int32_t capacity
 
 
 cdef int by_value(const void *a, const void *b) noexcept nogil:
     cdef int64_t x = (<const int64_t *> a)[0]
     cdef int64_t y = (<const int64_t *> b)[0]
     return (x > y) - (x < y)
-
-
-cdef bint add_offset(Offsets *o, int64_t offset) noexcept nogil:
-    cdef void *moved
-    cdef int32_t capacity
-    if o.count == o.capacity:
-        capacity = o.capacity * 2 if o.capacity > 0 else 16
-        moved = realloc(o.items, capacity * sizeof(int64_t))
-        if moved == NULL:
-            return False
-        o.items = <int64_t *> moved
-        o.capacity = capacity
-    o.items[o.count] = offset
-    o.count += 1
-    return True
 
 
 cdef bint holds(const Offsets *o, int64_t offset) noexcept nogil:
@@ -84,46 +55,28 @@ cdef void note(Log *log, int64_t segment_base_offset, int64_t offset, int64_t by
         log.note_count += 1
 
 
-cdef bint ends_with(const char *name, const char *ending) noexcept nogil:
-    cdef size_t n = strlen(name)
-    cdef size_t m = strlen(ending)
-    return n >= m and strcmp(name + n - m, ending) == 0
-
-
-cdef int remove_name(const Log *log, const char *name) noexcept nogil:
-    cdef char path[PATH_BYTES]
-    cdef int rc = path_in(path, log.directory, name)
-    return remove_path(path) if rc == 0 else rc
-
-
 cdef int list_directory(const Log *log, Offsets *logs, Offsets *snapshots, Offsets *indexes) noexcept nogil:
-    # Leftovers of an interrupted deletion, compaction or replacement go; they were never part of the log.
     cdef DIR *d = opendir(log.directory)
     cdef dirent *entry
     cdef const char *suffix = NULL
     cdef int64_t offset
-    cdef bint fits = True
     cdef int rc = 0
     if d == NULL:
         return -errno if errno > 0 else -EIO
-    while rc == 0 and fits:
+    while rc == 0:
         entry = readdir(d)
         if entry == NULL:
             break
         offset = offset_of_name(entry.d_name, &suffix)
-        if ends_with(entry.d_name, ".deleted") or ends_with(entry.d_name, ".cleaned") or ends_with(entry.d_name, ".tmp"):
-            rc = remove_name(log, entry.d_name)
-        elif offset < 0:
+        if offset < 0:
             continue
-        elif strcmp(suffix, ".log") == 0:
-            fits = add_offset(logs, offset)
+        if strcmp(suffix, ".log") == 0:
+            rc = add_offset(logs, offset)
         elif strcmp(suffix, ".snapshot") == 0:
-            fits = add_offset(snapshots, offset)
+            rc = add_offset(snapshots, offset)
         elif strcmp(suffix, ".index") == 0 or strcmp(suffix, ".timeindex") == 0 or strcmp(suffix, ".txnindex") == 0:
-            fits = add_offset(indexes, offset)
+            rc = add_offset(indexes, offset)
     closedir(d)
-    if not fits:
-        return -ENOMEM
     if logs.count > 0:
         qsort(logs.items, logs.count, sizeof(int64_t), by_value)
     if snapshots.count > 0:
@@ -427,7 +380,9 @@ cdef int open_directory(Log *log, bint clean, int64_t recovery_point, int64_t lo
     logs.items = snapshots.items = indexes.items = NULL
     logs.count = snapshots.count = indexes.count = 0
     logs.capacity = snapshots.capacity = indexes.capacity = 0
-    rc = list_directory(log, &logs, &snapshots, &indexes)
+    rc = clear_leftovers(log.directory)
+    if rc == 0:
+        rc = list_directory(log, &logs, &snapshots, &indexes)
     if rc == 0:
         rc = remove_orphans(log, &logs, &indexes)
     if rc == 0:

@@ -1,0 +1,9 @@
+# leftovers: what an interrupted deletion, compaction or replacement left in a log's directory.
+# Called by   log/recovery, before the directory is listed.
+# Returns     0 or -errno.
+#
+# A cleaner writes X.log.cleaned, renames it X.log.swap, renames the segments it replaces X.log.deleted, and at last
+# renames .swap away. So `.cleaned` was never part of the log and goes; `.deleted` no longer is and goes; a `.swap` is
+# whole and replaces every segment that begins within its range. Where a `.cleaned` lies at or before a `.swap`, an
+# oversized segment was being split and not all parts were ready: then the swaps go and the originals stay.
+cdef int clear_leftovers(const char *directory) noexcept nogil

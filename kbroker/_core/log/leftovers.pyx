@@ -1,0 +1,141 @@
+# Finishes or undoes what was going on in a directory when its broker died.
+from libc.errno cimport EIO, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free
+from libc.string cimport strcmp
+
+from kbroker._core.log.directory cimport DIR, Offsets, add_offset, closedir, dirent, ends_with, opendir, readdir
+from kbroker._core.log.files cimport (
+    PATH_BYTES, READ_ONLY, close_file, offset_of_name, open_file, path_in, path_of_segment, remove_path, rename_path,
+    size_of_file,
+)
+from kbroker._core.log.segment cimport Walk, walk_begin, walk_header, walk_next
+from kbroker._core.record.batch cimport batch_last_offset
+
+cdef enum:
+    SUFFIXES = 4
+
+
+cdef const char *suffix_at(int i) noexcept nogil:
+    # The log last: while it has its old name the directory still tells that something is to be done.
+    if i == 0:
+        return ".index"
+    if i == 1:
+        return ".timeindex"
+    return ".txnindex" if i == 2 else ".log"
+
+
+cdef int end_of_swap(const char *directory, int64_t base_offset, int64_t *end_offset) noexcept nogil:
+    cdef char path[PATH_BYTES]
+    cdef Walk w
+    cdef const uint8_t *header
+    cdef int64_t size
+    cdef int fd
+    cdef int rc = path_of_segment(path, directory, base_offset, ".log.swap")
+    if rc != 0:
+        return rc
+    fd = open_file(path, READ_ONLY)
+    if fd < 0:
+        return fd
+    size = size_of_file(fd)
+    end_offset[0] = base_offset
+    walk_begin(&w, fd, 0, size)
+    while True:
+        header = walk_header(&w)
+        if header == NULL:
+            break
+        end_offset[0] = batch_last_offset(header) + 1
+        walk_next(&w, header)
+    close_file(fd)
+    return w.error if size >= 0 else <int> size
+
+
+cdef int remove_segment(const char *directory, int64_t base_offset, const char *ending) noexcept nogil:
+    cdef char path[PATH_BYTES]
+    cdef char suffix[32]
+    cdef int i
+    cdef int rc = 0
+    for i in range(SUFFIXES):
+        snprintf(suffix, 32, "%s%s", suffix_at(i), ending)
+        if rc == 0:
+            rc = path_of_segment(path, directory, base_offset, suffix)
+        if rc == 0:
+            rc = remove_path(path)
+    return rc
+
+
+cdef int rename_swap(const char *directory, int64_t base_offset) noexcept nogil:
+    cdef char old[PATH_BYTES]
+    cdef char new[PATH_BYTES]
+    cdef char suffix[32]
+    cdef int i, rc
+    for i in range(SUFFIXES):
+        snprintf(suffix, 32, "%s.swap", suffix_at(i))
+        rc = path_of_segment(old, directory, base_offset, suffix)
+        if rc == 0:
+            rc = path_of_segment(new, directory, base_offset, suffix_at(i))
+        if rc != 0:
+            return rc
+        rc = rename_path(old, new)
+        if rc != 0 and i == SUFFIXES - 1:
+            return rc                        # an index that is missing is made anew
+    return 0
+
+
+cdef int finish_swap(const char *directory, int64_t base_offset, const Offsets *logs) noexcept nogil:
+    cdef int64_t end_offset = 0
+    cdef int32_t i
+    cdef int rc = end_of_swap(directory, base_offset, &end_offset)
+    for i in range(logs.count):
+        if rc == 0 and base_offset <= logs.items[i] and (logs.items[i] < end_offset or logs.items[i] == base_offset):
+            rc = remove_segment(directory, logs.items[i], "")
+    return rename_swap(directory, base_offset) if rc == 0 else rc
+
+
+cdef int list_names(const char *directory, Offsets *logs, Offsets *swaps, int64_t *first_cleaned) noexcept nogil:
+    cdef char path[PATH_BYTES]
+    cdef DIR *d = opendir(directory)
+    cdef dirent *entry
+    cdef const char *suffix = NULL
+    cdef int64_t offset
+    cdef int rc = 0
+    if d == NULL:
+        return -errno if errno > 0 else -EIO
+    while rc == 0:
+        entry = readdir(d)
+        if entry == NULL:
+            break
+        offset = offset_of_name(entry.d_name, &suffix)
+        if ends_with(entry.d_name, ".deleted") or ends_with(entry.d_name, ".cleaned") or ends_with(entry.d_name, ".tmp"):
+            if offset >= 0 and ends_with(entry.d_name, ".cleaned") and (first_cleaned[0] < 0 or offset < first_cleaned[0]):
+                first_cleaned[0] = offset
+            rc = path_in(path, directory, entry.d_name)
+            if rc == 0:
+                rc = remove_path(path)
+        elif offset >= 0 and strcmp(suffix, ".log") == 0:
+            rc = add_offset(logs, offset)
+        elif offset >= 0 and strcmp(suffix, ".log.swap") == 0:
+            rc = add_offset(swaps, offset)
+    closedir(d)
+    return rc
+
+
+cdef int clear_leftovers(const char *directory) noexcept nogil:
+    cdef Offsets logs, swaps
+    cdef int64_t first_cleaned = -1
+    cdef int32_t i
+    cdef int rc
+    logs.items = swaps.items = NULL
+    logs.count = swaps.count = 0
+    logs.capacity = swaps.capacity = 0
+    rc = list_names(directory, &logs, &swaps, &first_cleaned)
+    for i in range(swaps.count):
+        if rc == 0:
+            if 0 <= first_cleaned <= swaps.items[i]:
+                rc = remove_segment(directory, swaps.items[i], ".swap")
+            else:
+                rc = finish_swap(directory, swaps.items[i], &logs)
+    free(logs.items)
+    free(swaps.items)
+    return rc
