@@ -34,6 +34,7 @@ cdef enum:
     CHAIN_PIECES_KEEP = 256
     CHAIN_POOL = 256                       # chains kept per loop
     COPY_SLICE_BYTES = 65536               # pread + send, where sendfile cannot be used
+    SMALL_SLICE_BYTES = 65536              # up to here a slice is copied between its neighbours instead of sent by sendfile
     EVENT_SLOTS = 1024                     # what the control side has not yet logged
     EVENT_TEXT_BYTES = 120
     LOOPS_MAX = 64

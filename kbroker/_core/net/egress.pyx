@@ -7,7 +7,7 @@ from posix.types cimport off_t
 from posix.uio cimport iovec
 from posix.unistd cimport pread
 
-from kbroker._core.limits cimport CHAIN_POOL, COPY_SLICE_BYTES, IOV_PIECES, SENDFILE_CHUNK_BYTES
+from kbroker._core.limits cimport CHAIN_POOL, COPY_SLICE_BYTES, IOV_PIECES, SENDFILE_CHUNK_BYTES, SMALL_SLICE_BYTES
 from kbroker._core.wire.chain cimport Chain, Piece, chain_clear, chain_free
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -107,14 +107,24 @@ cdef void advance(Outflow *o, Egress *e, int64_t sent) noexcept nogil:
             return
 
 
-cdef ssize_t send_runs(Outflow *o, int fd, const Transform *t, void *state, int64_t *asked) noexcept nogil:
-    # Gathers byte runs over as many replies as lie before the next file slice.
+cdef bint make_scratch(Egress *e) noexcept nogil:
+    if e.scratch == NULL:
+        e.scratch = <uint8_t *> malloc(COPY_SLICE_BYTES)
+    return e.scratch != NULL
+
+
+cdef ssize_t send_runs(Outflow *o, Egress *e, int fd, const Transform *t, void *state, int64_t *asked) noexcept nogil:
+    # Gathers byte runs over as many replies as lie before the next large file slice. Small slices are copied in between:
+    # one pread is cheaper than a sendfile and the further sendmsg for what stands behind it. What the socket does not take
+    # is read again next time: a slow reader owns no copy.
     cdef iovec runs[IOV_PIECES]
     cdef msghdr message
     cdef Chain *c = o.first
     cdef Piece *piece
     cdef int32_t i = c.next_piece
     cdef int64_t skip = c.sent_in_piece
+    cdef int64_t length
+    cdef int64_t copied = 0
     cdef int count = 0
     cdef int flags = MSG_NOSIGNAL
     asked[0] = 0
@@ -124,16 +134,25 @@ cdef ssize_t send_runs(Outflow *o, int fd, const Transform *t, void *state, int6
             i = 0
             continue
         piece = &c.pieces[i]
-        if piece.fd >= 0:
-            # The slice follows at once: let the header wait for it instead of leaving in a packet of its own.
-            flags |= MSG_MORE
-            break
-        runs[count].iov_base = c.arena + piece.start + skip
-        runs[count].iov_len = piece.length - skip
-        asked[0] += piece.length - skip
+        length = piece.length - skip
+        if piece.fd < 0:
+            runs[count].iov_base = c.arena + piece.start + skip
+        else:
+            if piece.length > SMALL_SLICE_BYTES or copied + length > COPY_SLICE_BYTES or not make_scratch(e):
+                # The slice follows at once: let the header wait for it instead of leaving in a packet of its own.
+                flags |= MSG_MORE
+                break
+            if pread(piece.fd, e.scratch + copied, length, piece.start + skip) != length:
+                break                        # sent by itself, next, where its error is told
+            runs[count].iov_base = e.scratch + copied
+            copied += length
+        runs[count].iov_len = length
+        asked[0] += length
         skip = 0
         count += 1
         i += 1
+    if count == 0:
+        return 0
     if t != NULL:
         return t.send(state, fd, runs, count)
     memset(&message, 0, sizeof(message))
@@ -148,10 +167,8 @@ cdef ssize_t send_copy(Egress *e, int fd, const Transform *t, void *state, int f
     cdef iovec run
     cdef msghdr message
     cdef ssize_t n
-    if e.scratch == NULL:
-        e.scratch = <uint8_t *> malloc(COPY_SLICE_BYTES)
-        if e.scratch == NULL:
-            return -1
+    if not make_scratch(e):
+        return -1
     n = pread(file_fd, e.scratch, COPY_SLICE_BYTES if length > COPY_SLICE_BYTES else length, position)
     if n <= 0:
         return 0
@@ -185,28 +202,29 @@ cdef Sent outflow_send(Outflow *o, Egress *e, int fd, const Transform *t, void *
     cdef int64_t budget = SENDFILE_CHUNK_BYTES
     cdef int64_t asked
     cdef ssize_t n
-    cdef bint slice_next
+    cdef Piece *piece
     sent[0] = 0
     while o.first != NULL:
         if budget <= 0:
             return TURN_OVER
+        piece = &o.first.pieces[o.first.next_piece]
         asked = 0
-        slice_next = o.first.pieces[o.first.next_piece].fd >= 0
-        if slice_next:
+        n = 0
+        if piece.fd < 0 or piece.length <= SMALL_SLICE_BYTES:
+            n = send_runs(o, e, fd, t, transform_state, &asked)
+        if asked == 0:
             n = send_slice(o, e, fd, t, transform_state, budget)
             if n == 0:
                 return SLICE_FAILED
-        else:
-            n = send_runs(o, fd, t, transform_state, &asked)
         if n < 0:
             if errno == EINTR:
                 continue
             if errno == EAGAIN:
                 return BLOCKED
-            return SLICE_FAILED if slice_next and errno == EIO else SEND_FAILED
+            return SLICE_FAILED if asked == 0 and errno == EIO else SEND_FAILED
         sent[0] += n
         budget -= n
         advance(o, e, n)
-        if not slice_next and n < asked:
+        if n < asked:
             return BLOCKED               # a short send is a full socket; no need to hear it again as EAGAIN
     return ALL_SENT
