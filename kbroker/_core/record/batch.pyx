@@ -124,10 +124,10 @@ cdef bint check_client_fields(const uint8_t *b, Verdict *out) noexcept nogil:
     return out.error == Err.NONE
 
 
-cdef inline bint out_of_range(int64_t timestamp, const BatchRules *rules, int64_t now_ms) noexcept nogil:
+cdef inline bint out_of_range(int64_t timestamp, int64_t oldest, int64_t newest, int64_t now_ms) noexcept nogil:
     # Differences wrap around, as they do on the JVM.
     cdef int64_t age = <int64_t> (<uint64_t> now_ms - <uint64_t> timestamp)
-    return age > rules.timestamp_before_max_ms or <int64_t> (0 - <uint64_t> age) > rules.timestamp_after_max_ms
+    return age > oldest or <int64_t> (0 - <uint64_t> age) > newest
 
 
 cdef inline void note_record_error(Verdict *out, int32_t index) noexcept nogil:
@@ -148,32 +148,39 @@ cdef RecordFault visit_records(const uint8_t *b, const uint8_t *at, const uint8_
     cdef int64_t flagged_timestamp = batch_max_timestamp(b)
     cdef int64_t timestamp
     cdef bint create_time = not rules.log_append_time
-    visit.max_timestamp = NO_TIMESTAMP
-    visit.max_timestamp_offset_delta = -1
-    visit.in_order = True
-    visit.as_built = not flagged
+    cdef bint keys_required = rules.keys_required
+    cdef int64_t oldest = rules.timestamp_before_max_ms
+    cdef int64_t newest = rules.timestamp_after_max_ms
+    cdef int64_t max_timestamp = NO_TIMESTAMP
+    cdef int32_t max_timestamp_at = -1
+    cdef int32_t odd = 0             # not 0: attributes are set, or the first timestamp is not the base
+    cdef int32_t disorder = 0        # not 0: some offset delta is not its record's index
     for index in range(count):
         fault = read_record(&at, end, &record)
         if fault != RECORD_FINE:
             return fault
-        if record.offset_delta != index:
-            visit.in_order = visit.as_built = False
-        if record.attributes != 0 or (index == 0 and record.timestamp_delta != 0):
-            visit.as_built = False
+        disorder |= record.offset_delta ^ index
+        odd |= record.attributes
+        if index == 0:
+            odd |= 1 if record.timestamp_delta != 0 else 0
         timestamp = flagged_timestamp if flagged else <int64_t> (base_timestamp + <uint64_t> record.timestamp_delta)
-        if rules.keys_required and record.key_length < 0:
+        if keys_required and record.key_length < 0:
             visit.missing_keys += 1
             note_record_error(out, index)
         elif create_time and timestamp != NO_TIMESTAMP:
-            if out_of_range(timestamp, rules, now_ms):
+            if out_of_range(timestamp, oldest, newest, now_ms):
                 visit.bad_timestamps += 1
                 note_record_error(out, index)
         elif flagged:
             visit.bad_timestamps += 1
             note_record_error(out, index)
-        if timestamp > visit.max_timestamp:
-            visit.max_timestamp = timestamp
-            visit.max_timestamp_offset_delta = index
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+            max_timestamp_at = index
+    visit.max_timestamp = max_timestamp
+    visit.max_timestamp_offset_delta = max_timestamp_at
+    visit.in_order = disorder == 0
+    visit.as_built = not flagged and disorder == 0 and odd == 0
     return RECORD_FINE if at == end or count <= 0 else RECORD_BROKEN
 
 

@@ -29,52 +29,53 @@ cdef struct RecordView:
     const uint8_t *end
 
 
+cdef inline int32_t unzigzag(uint32_t raw) noexcept nogil:
+    return <int32_t> ((raw >> 1) ^ (0 - (raw & 1)))
+
+
+cdef inline int64_t unzigzag_long(uint64_t raw) noexcept nogil:
+    return <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
+
+
+cdef inline const uint8_t *read_long_form(const uint8_t *p, const uint8_t *end, int shift_max, uint64_t *raw) noexcept nogil:
+    # Any varint, whose last byte may stand at `shift_max`: the byte after it, or NULL.
+    cdef uint64_t byte
+    cdef int shift = 0
+    raw[0] = 0
+    while p < end and shift <= shift_max:
+        byte = p[0]
+        p += 1
+        raw[0] |= (byte & 0x7f) << shift
+        if byte < 0x80:
+            return p
+        shift += 7
+    return NULL
+
+
 cdef inline const uint8_t *read_varint(const uint8_t *p, const uint8_t *end, int32_t *value) noexcept nogil:
-    # The byte after the varint, or NULL.
-    cdef uint32_t raw
-    cdef uint32_t byte
-    cdef int shift
-    if p >= end:
-        return NULL
-    raw = p[0]
-    p += 1
-    if raw >= 0x80:
-        raw &= 0x7f
-        shift = 7
-        while True:
-            if p >= end or shift > 28:
-                return NULL
-            byte = p[0]
-            p += 1
-            raw |= (byte & 0x7f) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-    value[0] = <int32_t> ((raw >> 1) ^ (0 - (raw & 1)))
+    # The byte after the varint, or NULL. One and two bytes are what nearly every field takes.
+    cdef uint64_t raw
+    if p < end and p[0] < 0x80:
+        value[0] = unzigzag(p[0])
+        return p + 1
+    if end - p >= 2 and p[1] < 0x80:
+        value[0] = unzigzag((p[0] & 0x7f) | <uint32_t> p[1] << 7)
+        return p + 2
+    p = read_long_form(p, end, 28, &raw)
+    value[0] = unzigzag(<uint32_t> raw)
     return p
 
 
 cdef inline const uint8_t *read_varlong(const uint8_t *p, const uint8_t *end, int64_t *value) noexcept nogil:
     cdef uint64_t raw
-    cdef uint64_t byte
-    cdef int shift
-    if p >= end:
-        return NULL
-    raw = p[0]
-    p += 1
-    if raw >= 0x80:
-        raw &= 0x7f
-        shift = 7
-        while True:
-            if p >= end or shift > 63:
-                return NULL
-            byte = p[0]
-            p += 1
-            raw |= (byte & 0x7f) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-    value[0] = <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
+    if p < end and p[0] < 0x80:
+        value[0] = unzigzag_long(p[0])
+        return p + 1
+    if end - p >= 2 and p[1] < 0x80:
+        value[0] = unzigzag_long((p[0] & 0x7f) | <uint64_t> p[1] << 7)
+        return p + 2
+    p = read_long_form(p, end, 63, &raw)
+    value[0] = unzigzag_long(raw)
     return p
 
 
