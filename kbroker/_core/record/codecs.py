@@ -6,7 +6,7 @@ first used: a machine with every library never loads them.
 """
 
 from kbroker._core.record import lz4_frame
-from kbroker._core.record.compression import CodecError, compress_bytes, decompress_bytes, engines
+from kbroker._core.record.compression import CodecError, compress_bytes, decompress_bytes, engines, native
 
 __all__ = [
     "GZIP",
@@ -23,6 +23,7 @@ __all__ = [
     "decompress",
     "decompress_fallback",
     "engines",
+    "native",
 ]
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -40,23 +41,13 @@ _ZSTD_DEFAULT_LEVEL = 3
 
 
 def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
-    """`data` as Kafka's broker would write it."""
-    try:
-        return compress_bytes(codec, data, level or 0)
-    except CodecError as e:
-        if e.code != NO_ENGINE:
-            raise
-    return compress_fallback(codec, data, level)
+    """`data` in the shape in which Kafka's broker writes it."""
+    return compress_bytes(codec, data, level or 0) if native(codec) else compress_fallback(codec, data, level)
 
 
 def decompress(codec: int, data: bytes, cap: int) -> bytes:
     """At most `cap` bytes out of `data`; raises CodecError."""
-    try:
-        return decompress_bytes(codec, data, cap)
-    except CodecError as e:
-        if e.code != NO_ENGINE:
-            raise
-    return decompress_fallback(codec, data, cap)
+    return decompress_bytes(codec, data, cap) if native(codec) else decompress_fallback(codec, data, cap)
 
 
 def decompress_fallback(codec: int, data: bytes, cap: int) -> bytes:

@@ -25,6 +25,8 @@ cdef bint codec_available(int codec) noexcept nogil
 # Bytes in out.data, or a DecompressError.
 cdef int64_t decompress(int codec, const uint8_t *data, int64_t length, Scratch *out, int64_t cap_bytes) noexcept nogil
 # Level 0 is Kafka's default for the codec. Bytes in out.data, or NO_ENGINE, NO_MEMORY, UNDECODABLE (the engine refused).
+# Without their library lz4 and zstd are still written, as frames of stored blocks: a topic's codec is a promise about
+# the format, and no request has to leave its thread for it. Only gzip can be NO_ENGINE.
 cdef int64_t compress(int codec, int level, const uint8_t *data, int64_t length, Scratch *out) noexcept nogil
 # The same, leaving `offset` bytes of out.data free in front: room for a batch header.
 cdef int64_t compress_behind(int codec, int level, const uint8_t *data, int64_t length, Scratch *out,

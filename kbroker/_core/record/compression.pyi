@@ -8,6 +8,9 @@ class CodecError(ValueError):
 def engines() -> dict[str, str]:
     """The native engine of each codec, "zstd": "libzstd.so.1 1.5.4"; "cramjam" where there is none."""
 
+def native(codec: int) -> bool:
+    """Whether this machine inflates `codec` without the GIL."""
+
 def compress_bytes(codec: int, data: bytes, level: int = 0, *, disabled_codecs: int = 0) -> bytes:
     """`data` by the native engine, in the shape Kafka's broker writes; raises CodecError."""
 

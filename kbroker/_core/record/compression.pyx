@@ -1,5 +1,5 @@
 # Codec engines: the system's libraries, opened at run time, and snappy from here. ADR 0003 says why.
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -29,6 +29,8 @@ cdef enum:
     ZSTD_TOO_SMALL = 70          # ZSTD_error_dstSize_tooSmall, stable since 1.0
     ZSTD_WINDOW_LOG_MAX = 27     # what a streaming reader accepts by default: Kafka's, and every client's
     ZSTD_DEFAULT_LEVEL = 3
+    ZSTD_STORED_BLOCK_BYTES = 131072
+    ZSTD_STORED_HEADER_BYTES = 6
 
 # zlib's z_stream: its layout is part of the library's ABI. Declared here because the headers need not be installed.
 cdef struct ZStream:
@@ -316,6 +318,31 @@ cdef int64_t zstd_deflate(int level, const uint8_t *data, int64_t length, Scratc
     return UNDECODABLE if ENGINES.zstd_is_error(result) else <int64_t> result
 
 
+cdef int64_t zstd_store(const uint8_t *data, int64_t length, Scratch *out, int64_t offset) noexcept nogil:
+    # A frame of raw blocks: magic, no content size and no checksum, a window of one block; then the blocks.
+    cdef int64_t blocks = length // ZSTD_STORED_BLOCK_BYTES + 1
+    cdef uint8_t *to
+    cdef uint32_t piece
+    cdef uint32_t head
+    if not scratch_reserve(out, offset + ZSTD_STORED_HEADER_BYTES + length + 3 * blocks):
+        return NO_MEMORY
+    to = out.data + offset
+    memcpy(to, b"\x28\xb5\x2f\xfd\x00\x38", ZSTD_STORED_HEADER_BYTES)
+    to += ZSTD_STORED_HEADER_BYTES
+    while True:
+        piece = <uint32_t> min(length, <int64_t> ZSTD_STORED_BLOCK_BYTES)
+        length -= piece
+        head = piece << 3 | (1 if length == 0 else 0)
+        to[0] = <uint8_t> head
+        to[1] = <uint8_t> (head >> 8)
+        to[2] = <uint8_t> (head >> 16)
+        memcpy(to + 3, data, piece)
+        to += 3 + piece
+        data += piece
+        if length == 0:
+            return to - (out.data + offset)
+
+
 # the table's two verbs ------------------------------------------------------------------------------------------------
 
 cdef int64_t decompress(int codec, const uint8_t *data, int64_t length, Scratch *out, int64_t cap_bytes) noexcept nogil:
@@ -351,7 +378,9 @@ cdef int64_t compress_behind(int codec, int level, const uint8_t *data, int64_t 
     if codec < CODEC_NONE or codec > CODEC_ZSTD or length < 0 or length > INT32_MAX:
         return UNDECODABLE
     if not usable(codec, out):
-        return NO_ENGINE
+        if codec == CODEC_LZ4:
+            return deflate_frame(NULL, NULL, 0, data, length, out, offset)
+        return zstd_store(data, length, out, offset) if codec == CODEC_ZSTD else NO_ENGINE
     if codec == CODEC_GZIP:
         return gzip_deflate(level, data, length, out, offset)
     if codec == CODEC_SNAPPY:
@@ -422,6 +451,11 @@ def engines() -> dict[str, str]:
     if e.zstd_library != NULL:
         found["zstd"] = f"{e.zstd_library.decode()} {e.zstd_version().decode()}"
     return found
+
+
+def native(codec: int) -> bool:
+    """Whether this machine inflates `codec` without the GIL."""
+    return codec_available(codec)
 
 
 def compress_bytes(codec: int, data: bytes, level: int = 0, *, disabled_codecs: int = 0) -> bytes:

@@ -35,6 +35,7 @@ cdef bint open_frame(const uint8_t *data, int64_t length, FrameWalk *walk) noexc
 cdef int next_block(FrameWalk *walk) noexcept nogil      # LZ4_BLOCK_*
 cdef int64_t inflate_frame(block_decoder decode, const uint8_t *data, int64_t length, Scratch *out,
                            int64_t cap_bytes) noexcept nogil
-# Level 0 or 9 (Kafka's default) takes the fast encoder, as Kafka does; any other the high-compression one.
+# Level 0 or 9 (Kafka's default) takes the fast encoder, as Kafka does; any other the high-compression one. Without
+# encoders (NULL) the blocks are stored.
 cdef int64_t deflate_frame(block_encoder fast, block_encoder_hc high, int level, const uint8_t *data, int64_t length,
                            Scratch *out, int64_t offset) noexcept nogil

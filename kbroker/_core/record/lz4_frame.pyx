@@ -170,7 +170,9 @@ cdef int64_t deflate_frame(block_encoder fast, block_encoder_hc high, int level,
     while length > 0:
         piece = <int> min(length, <int64_t> BLOCK_BYTES_WRITTEN)
         # A block that does not shrink is stored as it is: the encoders give 0 when they run out of room.
-        if level == 0 or level == 9:
+        if fast == NULL or high == NULL:
+            got = 0
+        elif level == 0 or level == 9:
             got = fast(<const char *> data, <char *> to + 4, piece, piece - 1)
         else:
             got = high(<const char *> data, <char *> to + 4, piece, piece - 1, level)

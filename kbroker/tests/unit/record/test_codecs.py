@@ -108,12 +108,24 @@ def test_unknown_codecs_are_undecodable(codec: int) -> None:
 
 
 def test_a_disabled_engine_is_no_engine() -> None:
+    for codec in (GZIP, SNAPPY):
+        with pytest.raises(CodecError):
+            compress_bytes(codec, b"abc", disabled_codecs=1 << codec)
     for codec in COMPRESSED:
         packed = codecs.compress(codec, b"abc")
         with pytest.raises(CodecError) as caught:
             decompress_bytes(codec, packed, CAP, disabled_codecs=1 << codec)
         assert caught.value.code == codecs.NO_ENGINE
         assert decompress_bytes(codec, packed, CAP, disabled_codecs=0xFF & ~(1 << codec)) == b"abc"
+
+
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES.keys())
+@pytest.mark.parametrize("codec", [LZ4, ZSTD])
+def test_without_an_engine_blocks_are_stored(codec: int, sample: bytes) -> None:
+    stored = compress_bytes(codec, sample, disabled_codecs=0xFF)
+    assert len(stored) >= len(sample)
+    assert judge_inflates(codec, stored) == sample
+    assert decompress_bytes(codec, stored, CAP) == sample
 
 
 def test_engines_are_named() -> None:
