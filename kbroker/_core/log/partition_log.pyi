@@ -118,7 +118,7 @@ class PartitionLog:
     @property
     def recovery_notes(self) -> list[Note]: ...
     def segments(self, *, times: bool = False) -> list[SegmentFacts]:
-        """Facts about every segment, oldest first. With `times` the largest timestamp is looked up, else it may be -2."""
+        """Facts about every segment, oldest first. A timestamp is -2 until `times` asks for it."""
 
     def producers(self) -> list[ProducerFacts]:
         """What is remembered of idempotent producers."""

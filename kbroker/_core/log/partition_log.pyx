@@ -404,7 +404,7 @@ cdef class PartitionLog:
         ]
 
     def segments(self, *, bint times=False):
-        """Facts about every segment, oldest first. With `times` the largest timestamp of each is looked up, else it may be -2."""
+        """Facts about every segment, oldest first. A timestamp is -2 until `times` asks for it."""
         cdef Segment *copies
         cdef int32_t count = 0
         cdef int32_t i

@@ -27,7 +27,7 @@ def test_readers_see_only_whole_batches_while_writers_append(tmp_path: Path, clo
         def run() -> None:
             try:
                 work()  # type: ignore[operator]
-            except BaseException as failure:  # noqa: BLE001 - told by the test's own thread
+            except BaseException as failure:
                 failures.append(failure)
                 done.set()
 
