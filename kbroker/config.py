@@ -384,7 +384,10 @@ class Config:
             ]
             self.listeners = [one for one in everything if one not in self.controller_listeners]
             self.advertised_listeners = advertised_of(
-                self.listeners, advertised if isinstance(advertised, list) else None, protocols
+                self.listeners,
+                self.controller_listeners,
+                advertised if isinstance(advertised, list) else None,
+                protocols,
             )
         except ValueError as problem:
             raise ConfigError(str(problem)) from None

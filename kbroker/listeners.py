@@ -57,11 +57,14 @@ def _parse(setting: str, item: str, protocols: Mapping[str, str]) -> Listener:
     return Listener(name, host.strip("[]"), int(port), protocol)
 
 
-def advertised_of(listeners: list[Listener], items: list[str] | None, protocols: Mapping[str, str]) -> list[Listener]:
-    """What clients are told to connect to. Not given: the listeners themselves."""
+def advertised_of(
+    listeners: list[Listener], controllers: list[Listener], items: list[str] | None, protocols: Mapping[str, str]
+) -> list[Listener]:
+    """What clients are told to connect to; not given, the listeners themselves. Controllers' are left out."""
     if items is None:
         return list(listeners)
-    advertised = parse_listeners("advertised.listeners", items, protocols)
+    own = {listener.name for listener in controllers}
+    advertised = [one for one in parse_listeners("advertised.listeners", items, protocols) if one.name not in own]
     for one in advertised:
         if one.name not in {listener.name for listener in listeners}:
             raise ValueError(f"advertised.listeners names {one.name}, which is not one of the listeners.")

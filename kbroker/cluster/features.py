@@ -15,7 +15,7 @@ METADATA_VERSION = "metadata.version"
 
 # (lowest, highest) level whose behaviour exists. The lowest metadata version is 3.3-IV3, as Apache's.
 SUPPORTED: dict[str, tuple[int, int]] = {
-    "kraft.version": (0, 0),
+    "kraft.version": (0, 1),  # 1, dynamic voters (KIP-853), in directories that have it
     METADATA_VERSION: (7, 30),
 }
 

@@ -38,8 +38,8 @@ from kbroker.protocol.records import (
     BeginTransactionRecord,
     EndTransactionRecord,
 )
-from kbroker.quorum.core import LogEnd, Quorum, Step, Timeouts
-from kbroker.quorum.frames import BrokenMetadataError, leader_change_batch, metadata_batch, read_batches
+from kbroker.quorum.core import Election, LogEnd, Quorum, Step, Timeouts
+from kbroker.quorum.frames import BrokenMetadataError, Membership, leader_change_batch, metadata_batch, read_batches
 from kbroker.quorum.snapshot import (
     BOOTSTRAP,
     SnapshotId,
@@ -49,7 +49,7 @@ from kbroker.quorum.snapshot import (
     write_bootstrap,
     write_snapshot,
 )
-from kbroker.quorum.store import BrokenQuorumStateError, read_election, write_election
+from kbroker.quorum.store import BrokenQuorumStateError, read_election, write_dynamic_election, write_election
 from kbroker.storage.log_dirs import METADATA_DIRECTORY, DataDirectoryError, LogDirs, random_uuid
 
 T = TypeVar("T")
@@ -99,6 +99,7 @@ class Controller:
         self._stopping = False
         self._bytes_since_snapshot = 0
         self._incarnation = random_uuid()
+        self._membership = Membership()
         self._log: PartitionLog
         self._quorum: Quorum
 
@@ -248,12 +249,18 @@ class Controller:
             raise DataDirectoryError(
                 f"{self._directory.parent} was written by a newer version: it has finalised {', '.join(newer)}."
             )
+        voters = self._membership.voter_ids if self._membership.is_dynamic else self._config.voters
+        if voters != [self._config.node_id]:
+            raise DataDirectoryError(
+                f"{self._directory.parent} belongs to a quorum of the nodes {', '.join(map(str, voters))}; "
+                "only a quorum of one can be started yet."
+            )
         log_end = LogEnd(max(self._log.latest_epoch, 0), self._log.log_end_offset)
         timeouts = Timeouts(
             self._config.integer("controller.quorum.election.timeout.ms"),
             self._config.integer("controller.quorum.fetch.timeout.ms"),
         )
-        self._quorum = Quorum(self._config.node_id, self._config.voters, election, log_end, timeouts)
+        self._quorum = Quorum(self._config.node_id, voters, election, log_end, timeouts)
 
     def _replay(self) -> None:
         """Thread: the newest snapshot, then the log behind it."""
@@ -261,7 +268,7 @@ class Controller:
         offset = self._log.log_start_offset
         if snapshots:
             newest = snapshots[-1]
-            for record in read_snapshot(self._directory / newest.file_name):
+            for record in read_snapshot(self._directory / newest.file_name, self._membership):
                 self.image.apply(record)
             offset = newest.end_offset
         if offset < self._log.log_start_offset or offset > self._log.log_end_offset or (offset and not snapshots):
@@ -273,6 +280,7 @@ class Controller:
             data = self._log.read(offset, _READ_BYTES, self._log.log_end_offset)
             self._bytes_since_snapshot += len(data)
             for batch in read_batches(data):
+                self._membership.take(batch)
                 for record in batch.records[max(offset - batch.header.base_offset, 0) :]:
                     self.image.apply(record)
                 offset = batch.header.last_offset + 1
@@ -295,9 +303,16 @@ class Controller:
     async def _carry_out(self, step: Step) -> None:
         assert not step.messages, "other voters need a network that is not there yet"
         if step.persist is not None:
-            await self._in_thread(write_election, self._directory, step.persist, self._quorum.voters)
+            await self._in_thread(self._persist, step.persist)
         if step.append is not None:
             self._write(leader_change_batch(step.append, self._clock.now_ms()))
+
+    def _persist(self, election: Election) -> None:
+        """Thread."""
+        if self._membership.is_dynamic:
+            write_dynamic_election(self._directory, election, self._membership.directory_of(election.voted_id))
+        else:
+            write_election(self._directory, election, self._quorum.voters)
 
     # ---- the loop ----
 
@@ -382,7 +397,7 @@ class Controller:
         """Thread."""
         now_ms = self._clock.now_ms()
         path = self._directory / identity.file_name
-        write_snapshot(path, records, epoch=identity.epoch, last_timestamp=now_ms, now_ms=now_ms)
+        write_snapshot(path, records, self._membership, epoch=identity.epoch, last_timestamp=now_ms, now_ms=now_ms)
 
     def _rules(self) -> Rules:
         return Rules(

@@ -29,6 +29,7 @@ from kbroker.quorum.frames import (
     SNAPSHOT_FOOTER,
     SNAPSHOT_HEADER,
     BrokenMetadataError,
+    Membership,
     read_batches,
     record_version,
     snapshot_footer_batch,
@@ -57,13 +58,16 @@ def find_snapshots(directory: Path) -> list[SnapshotId]:
     return sorted(SnapshotId(int(name[1]), int(name[2])) for name in names if name is not None)
 
 
-def read_snapshot(path: Path) -> list[Message]:
+def read_snapshot(path: Path, membership: Membership | None = None) -> list[Message]:
+    """Its records; what it says of the voters goes into `membership`."""
     records: list[Message] = []
     kinds: list[int] = []
     try:
         for batch in read_batches(path.read_bytes()):
             kinds += batch.control_types
             records += batch.records
+            if membership is not None:
+                membership.take(batch)
     except BrokenMetadataError as problem:
         raise BrokenMetadataError(f"The snapshot {path} is damaged: {problem}.") from None
     if kinds[:1] != [SNAPSHOT_HEADER] or kinds[-1:] != [SNAPSHOT_FOOTER]:
@@ -71,10 +75,18 @@ def read_snapshot(path: Path) -> list[Message]:
     return records
 
 
-def write_snapshot(path: Path, records: Iterable[Message], *, epoch: int, last_timestamp: int, now_ms: int) -> None:
+def write_snapshot(
+    path: Path,
+    records: Iterable[Message],
+    membership: Membership,
+    *,
+    epoch: int,
+    last_timestamp: int,
+    now_ms: int,
+) -> None:
     """Durable, and under its own name only when whole."""
-    parts = [snapshot_header_batch(last_timestamp, now_ms)]
-    offset = 1
+    parts = [snapshot_header_batch(last_timestamp, membership, now_ms)]
+    offset = 3 if membership.is_dynamic else 1
     values = [encode_metadata_record(record, record_version(record)) for record in records]
     for start in range(0, len(values), _RECORDS_PER_BATCH):
         chunk = [Record(timestamp=now_ms, value=value) for value in values[start : start + _RECORDS_PER_BATCH]]
@@ -87,7 +99,7 @@ def write_snapshot(path: Path, records: Iterable[Message], *, epoch: int, last_t
 def write_bootstrap(directory: Path, now_ms: int) -> None:
     """What `kafka-storage format` leaves for the first leader of a new cluster: the levels it starts with."""
     records = [FeatureLevelRecord(name=name, feature_level=level) for name, level in FINALISED.items()]
-    write_snapshot(directory / BOOTSTRAP, records, epoch=0, last_timestamp=0, now_ms=now_ms)
+    write_snapshot(directory / BOOTSTRAP, records, Membership(), epoch=0, last_timestamp=0, now_ms=now_ms)
 
 
 def image_records(image: ClusterImage) -> Iterable[Message]:

@@ -3,8 +3,10 @@
     {"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],
      "data_version":0}
 
-Version 0 belongs to static voters (controller.quorum.voters); version 1, of dynamic ones (KIP-853), names the voted
-directory instead of the voters.
+That is version 0, of static voters (controller.quorum.voters). Version 1, of dynamic ones (KIP-853), names the
+directory voted for instead of the voters:
+
+    {"leaderId":1,"leaderEpoch":2,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 
 from kbroker.quorum.core import NOBODY, Election
 from kbroker.storage.checkpoints import write_whole
+from kbroker.storage.log_dirs import format_uuid
 
 FILE_NAME = "quorum-state"
 
@@ -27,11 +30,11 @@ def read_election(directory: Path) -> Election:
     """What was last persisted; a node that never voted is in epoch 0."""
     path = directory / FILE_NAME
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     except FileNotFoundError:
         return Election()
     try:
-        held = json.loads(text)
+        held = json.loads(content)
         version = held["data_version"]
         fields = (held["leaderEpoch"], held["leaderId"], held["votedId"])
     except (ValueError, KeyError, TypeError) as problem:
@@ -43,7 +46,7 @@ def read_election(directory: Path) -> Election:
 
 
 def write_election(directory: Path, election: Election, voters: Iterable[int]) -> None:
-    """Durable when it returns: an epoch is used only afterwards."""
+    """Version 0. Durable when it returns: an epoch is used only afterwards."""
     held = {
         "clusterId": "",
         "leaderId": election.leader_id,
@@ -53,4 +56,20 @@ def write_election(directory: Path, election: Election, voters: Iterable[int]) -
         "currentVoters": [{"voterId": voter} for voter in sorted(voters)],
         "data_version": 0,
     }
+    _write(directory, held)
+
+
+def write_dynamic_election(directory: Path, election: Election, voted_directory_id: bytes) -> None:
+    """Version 1."""
+    held = {
+        "leaderId": election.leader_id,
+        "leaderEpoch": election.epoch,
+        "votedId": election.voted_id,
+        "votedDirectoryId": format_uuid(voted_directory_id),
+        "data_version": 1,
+    }
+    _write(directory, held)
+
+
+def _write(directory: Path, held: dict[str, object]) -> None:
     write_whole(directory / FILE_NAME, json.dumps(held, separators=(",", ":")).encode())

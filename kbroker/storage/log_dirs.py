@@ -29,6 +29,7 @@ from kbroker.storage.checkpoints import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
+    BrokenCheckpointError,
     Offsets,
     read_offsets,
     sync_directory,
@@ -330,9 +331,12 @@ def _admit(path: Path, lock: int, meta: MetaProperties | None, node_id: int, clu
     if meta.cluster_id != cluster_id:
         raise DataDirectoryError(f"{path} belongs to cluster {meta.cluster_id}, not to {cluster_id}.")
     home = LogDir(path, meta, lock, formatted)
-    home.recovery_points = read_offsets(path / RECOVERY_POINTS)
-    home.high_watermarks = read_offsets(path / HIGH_WATERMARKS)
-    home.log_start_offsets = read_offsets(path / LOG_START_OFFSETS)
+    try:
+        home.recovery_points = read_offsets(path / RECOVERY_POINTS)
+        home.high_watermarks = read_offsets(path / HIGH_WATERMARKS)
+        home.log_start_offsets = read_offsets(path / LOG_START_OFFSETS)
+    except BrokenCheckpointError as problem:
+        raise DataDirectoryError(str(problem)) from None
     home.clean, home.previous_broker_epoch = _take_marker(path / CLEAN_SHUTDOWN)
     return home
 
@@ -340,8 +344,10 @@ def _admit(path: Path, lock: int, meta: MetaProperties | None, node_id: int, clu
 def _take_marker(path: Path) -> tuple[bool, int]:
     try:
         text = path.read_text(encoding="utf-8")
-    except (FileNotFoundError, UnicodeDecodeError):
+    except FileNotFoundError:
         return False, -1
+    except UnicodeDecodeError:
+        text = ""
     path.unlink()
     try:
         return True, int(json.loads(text)["brokerEpoch"])

@@ -193,3 +193,21 @@ def test_a_controller_listener_is_set_aside_and_reported() -> None:
     config = Config({"listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:9093"})
     assert [one.name for one in config.listeners] == ["PLAINTEXT"]
     assert "CONTROLLER://127.0.0.1:9093" in config.unsupported[0].sentence
+
+
+def test_kafkas_own_server_properties_start_a_node() -> None:
+    stock = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.bootstrap.servers": "localhost:9093",
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
+        "log.dirs": "/tmp/kraft-combined-logs",
+        "log.retention.hours": "168",
+    }
+    config = Config(stock)
+    assert [str(one) for one in config.listeners] == ["PLAINTEXT://:9092"]
+    assert [str(one) for one in config.advertised_listeners] == ["PLAINTEXT://localhost:9092"]

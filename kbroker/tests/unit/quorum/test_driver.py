@@ -1,15 +1,17 @@
 """A controller on its files: what it answered is there after a restart, whatever way it stopped."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
 
 from kbroker._core.record.records import Record, build_batch, iterate
 from kbroker.cluster.topics import NewTopic
-from kbroker.quorum.frames import read_batches
-from kbroker.quorum.snapshot import find_snapshots
-from kbroker.storage.log_dirs import DataDirectoryError
+from kbroker.protocol.records import VotersRecord
+from kbroker.quorum.frames import Membership, read_batches
+from kbroker.quorum.snapshot import SnapshotId, find_snapshots, read_snapshot, write_bootstrap, write_snapshot
+from kbroker.storage.log_dirs import DataDirectoryError, MetaProperties, write_meta
 from kbroker.tests.unit.quorum.node import Node, running, start
 
 
@@ -237,5 +239,66 @@ def test_a_torn_tail_of_the_metadata_log_is_cut(tmp_path: Path) -> None:
             file.write(b"\x00" * 30)
         async with running(tmp_path) as node:
             assert list(node.controller.image.topics) == ["t"]
+
+    asyncio.run(scenario())
+
+
+def formatted_with_voters(directory: Path, *voter_ids: int) -> None:
+    """What `kafka-storage format --standalone` leaves: a snapshot at offset 0 that names the voters (KIP-853)."""
+    log = directory / "__cluster_metadata-0"
+    log.mkdir(parents=True)
+    write_meta(directory, MetaProperties("AAAAAAAAAAAAAAAAAAAAAg", 1, b"\x07" * 16))
+    write_bootstrap(directory, 0)
+    voters = [VotersRecord.Voter(voter_id=one, voter_directory_id=b"\x07" * 16) for one in voter_ids]
+    membership = Membership(1, VotersRecord(voters=voters))
+    write_snapshot(log / SnapshotId(0, 0).file_name, [], membership, epoch=0, last_timestamp=0, now_ms=0)
+
+
+def test_a_directory_of_dynamic_voters_is_led_in_their_format(tmp_path: Path) -> None:
+    formatted_with_voters(tmp_path, 1)
+
+    async def scenario() -> None:
+        async with running(tmp_path, **{"metadata.log.max.record.bytes.between.snapshots": 1}) as node:
+            await node.controller.create_topics([NewTopic("t", 1, 1)])
+        async with running(tmp_path) as node:
+            assert list(node.controller.image.topics) == ["t"]
+
+    asyncio.run(scenario())
+    log = tmp_path / "__cluster_metadata-0"
+    assert '"data_version":1' in (log / "quorum-state").read_text()
+    found = Membership()
+    read_snapshot(log / find_snapshots(log)[-1].file_name, found)
+    assert found.voter_ids == [1]
+
+
+def test_a_directory_of_several_voters_is_refused(tmp_path: Path) -> None:
+    formatted_with_voters(tmp_path, 1, 2, 3)
+    with pytest.raises(DataDirectoryError, match="belongs to a quorum of the nodes 1, 2, 3"):
+        asyncio.run(start(tmp_path))
+
+
+def test_one_replica_that_cannot_be_opened_does_not_stop_the_others(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as node:
+            await node.controller.create_topics([NewTopic("t", 2, 1)])
+        shutil.rmtree(tmp_path / "t-0")
+        (tmp_path / "t-0").touch()
+        async with running(tmp_path) as node:
+            produce(node, "t", 1, b"a")
+            handle = node.replicas.find("t", 0)
+            assert handle is not None
+            assert handle.produce(build_batch([Record(value=b"x")])).error == 56
+            assert node.replicas.is_local("t", 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_metadata_log_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path):
+            pass
+        (tmp_path / "__cluster_metadata-0" / "quorum-state").write_text("{")
+        with pytest.raises(DataDirectoryError, match="cannot be used"):
+            await start(tmp_path)
 
     asyncio.run(scenario())

@@ -1,0 +1,117 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from kbroker._core.clock import BrokerClock
+from kbroker.storage.log_dirs import (
+    DataDirectoryError,
+    LogDirs,
+    MetaProperties,
+    format_uuid,
+    parse_uuid,
+    random_uuid,
+    read_meta,
+    write_meta,
+)
+
+
+def open_dirs(*paths: Path, node_id: int = 1, cluster_id: str | None = None) -> LogDirs:
+    return LogDirs.open(list(paths), node_id, BrokerClock(), cluster_id)
+
+
+def test_a_new_directory_is_formatted_once(tmp_path: Path) -> None:
+    first = open_dirs(tmp_path / "d")
+    meta = first.dirs[0].meta
+    assert first.dirs[0].formatted
+    first.release()
+    second = open_dirs(tmp_path / "d")
+    assert not second.dirs[0].formatted
+    assert second.dirs[0].meta == meta
+    second.release()
+
+
+def test_meta_properties_of_apache_are_read(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text(
+        "#\n#Mon Nov 16 03:44:36 UTC 2026\nnode.id=1\ndirectory.id=dcNs8wBOnsOCbxOFzG4CwQ\nversion=1\n"
+        "cluster.id=BmkrvrcsTGWJLf2ana81ng\n"
+    )
+    expected = MetaProperties("BmkrvrcsTGWJLf2ana81ng", 1, parse_uuid("dcNs8wBOnsOCbxOFzG4CwQ"))
+    assert read_meta(tmp_path) == expected
+    write_meta(tmp_path, expected)
+    assert read_meta(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "version=0\n", "version=1\nnode.id=x\ncluster.id=a\ndirectory.id=b\n", "version=1\n"]
+)
+def test_unusable_meta_properties_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "meta.properties").write_text(text)
+    with pytest.raises(DataDirectoryError):
+        open_dirs(tmp_path)
+
+
+def test_the_directories_of_one_broker_share_a_cluster_and_differ_in_their_ids(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path / "a", tmp_path / "b")
+    assert dirs.dirs[0].meta.cluster_id == dirs.dirs[1].meta.cluster_id
+    assert len(set(dirs.directory_ids)) == 2
+    dirs.release()
+
+
+def test_directories_of_two_clusters_are_not_mixed(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        open_dirs(tmp_path / name).release()
+    with pytest.raises(DataDirectoryError, match="belongs to cluster"):
+        open_dirs(tmp_path / "a", tmp_path / "b")
+    open_dirs(tmp_path / "a").release()  # the refusal left nothing locked
+
+
+def test_data_without_meta_properties_is_not_formatted_over(tmp_path: Path) -> None:
+    (tmp_path / "__cluster_metadata-0").mkdir()
+    with pytest.raises(DataDirectoryError, match="not safe to format"):
+        open_dirs(tmp_path)
+
+
+def test_a_directory_that_cannot_be_made_is_told_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataDirectoryError, match="cannot be made"):
+        open_dirs(tmp_path / "file" / "d")
+
+
+def test_a_clean_stop_leaves_its_broker_epoch_for_the_next_start_alone(tmp_path: Path) -> None:
+    open_dirs(tmp_path).close(broker_epoch=17)
+    assert json.loads((tmp_path / ".kafka_cleanshutdown").read_text()) == {"version": 0, "brokerEpoch": 17}
+    again = open_dirs(tmp_path)
+    assert again.dirs[0].clean
+    assert again.previous_broker_epoch == 17
+    again.release()
+    third = open_dirs(tmp_path)
+    assert not third.dirs[0].clean
+    assert third.previous_broker_epoch == -1
+    third.release()
+
+
+def test_a_log_keeps_its_offsets_over_a_clean_stop(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path)
+    topic_id = random_uuid()
+    log = dirs.open_log("t", 0, topic_id, {})
+    assert (tmp_path / "t-0" / "partition.metadata").read_text() == f"version: 0\ntopic_id: {format_uuid(topic_id)}"
+    assert log.log_end_offset == 0
+    dirs.close(1)
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
+
+
+def test_a_very_long_name_is_cut_when_its_directory_is_deleted(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path)
+    dirs.open_log("x" * 249, 0, random_uuid(), {})
+    retired = dirs.delete_log("x" * 249, 0)
+    assert retired is not None
+    assert len(retired.name) == 255
+    assert retired.name.endswith("-delete")
+    dirs.release()
+
+
+def test_ids_are_written_as_kafka_writes_them() -> None:
+    assert format_uuid(bytes(15) + b"\x01") == "AAAAAAAAAAAAAAAAAAAAAQ"
+    assert parse_uuid("AAAAAAAAAAAAAAAAAAAAAQ") == bytes(15) + b"\x01"
+    assert not any(format_uuid(random_uuid()).startswith("-") for _ in range(500))
