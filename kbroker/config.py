@@ -391,6 +391,9 @@ class Config:
             )
         except ValueError as problem:
             raise ConfigError(str(problem)) from None
+        between = self.text("inter.broker.listener.name")
+        if between is not None and between.upper() not in {one.name for one in self.listeners}:
+            raise ConfigError(f"inter.broker.listener.name is {between!r}, which is not one of the listeners.")
         if not self.listeners:
             raise ConfigError("listeners names no listener for clients: add one such as PLAINTEXT://127.0.0.1:9092.")
 

@@ -178,6 +178,7 @@ def test_later_sources_win() -> None:
         ({"listeners": "CONTROLLER://:9093"}, "names no listener for clients"),
         ({"listeners": "FOO://:9093"}, "has no protocol for FOO"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot connect to that address"),
+        ({"inter.broker.listener.name": "INSIDE"}, "which is not one of the listeners"),
         ({"process.roles": "broker"}, "broker and controller in one"),
         ({"controller.quorum.voters": "1@a:1,2@b:2"}, "only a quorum of this node alone"),
         ({"controller.quorum.voters": "x"}, "write it as id@host:port"),
