@@ -232,8 +232,8 @@ class Controller:
 
     def _load(self) -> None:
         """Thread: everything the files say, into the image."""
-        home = self._log_dirs.dirs[0]
-        if not (self._directory.parent / BOOTSTRAP).exists() and home.formatted:
+        # A start that was cut between formatting and here must not leave a directory that no start can use.
+        if not (self._directory.parent / BOOTSTRAP).exists() and not self._directory.exists():
             write_bootstrap(self._directory.parent, self._clock.now_ms())
         try:
             election = read_election(self._directory)

@@ -1,0 +1,227 @@
+"""Produce (0), versions 3-13, advertised from 0 as Kafka does for clients that refuse a higher floor.
+
+Answered in the data plane (_core/api/produce). What comes here is a request with a batch whose codec has no native
+engine on this machine: it is inflated by a worker thread and appended through the same partition, so every check stays
+where it is. Nothing of such a request has been appended before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kbroker._core.errors import Err
+from kbroker.api.context import NO_REPLY, Context, HangUpError
+from kbroker.api.registry import api
+from kbroker.cluster.topics import INTERNAL_TOPICS
+from kbroker.protocol.messages import ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from kbroker._core.partitions import PartitionHandle, Produced
+
+Answer = ProduceResponse.PartitionProduceResponse
+RecordError = ProduceResponse.BatchIndexAndErrorMessage
+TopicAnswer = ProduceResponse.TopicProduceResponse
+
+BATCH_HEADER_BYTES = 61
+PREFIX_BYTES = 12  # base_offset and batch_length
+SIZE_TO_MAGIC = 17
+LEGACY_MIN_SIZE = 14
+CODEC_BITS, TRANSACTIONAL_BIT = 0x07, 0x10
+ZSTD = 4
+DECOMPRESSED_BATCH_MAX_BYTES = 134_217_728
+REPLICATION_POLL_S = 0.005
+ADMIN_CLIENT = "__admin_client"
+
+
+@dataclass(slots=True)
+class Item:
+    """One partition of the request on its way to its answer."""
+
+    index: int
+    records: bytes
+    error: int = Err.NONE
+    message: str | None = None
+    transactional: bool = False
+    partition: PartitionHandle | None = None
+    produced: Produced | None = None
+
+
+def _failed(request: ProduceRequest, code: int, version: int) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicAnswer(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[Answer(index=one.index, error_code=code) for one in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+@api(0, versions="3-13", advertised="0-13", native=True, failed=_failed)
+async def produce(request: ProduceRequest, ctx: Context) -> ProduceResponse | Any:
+    topics = [(topic, [_resolve(topic, one, ctx) for one in topic.partition_data]) for topic in request.topic_data]
+    items = [item for _, found in topics for item in found]
+    _judge(request, ctx, items)
+    await ctx.rooms.in_thread(_append, items, request.acks)
+    if request.acks == 0:
+        if any(item.error for item in items):
+            raise HangUpError("a batch produced with acks=0 was refused")  # how Kafka tells such a client
+        return NO_REPLY
+    if request.acks == -1:
+        await _replicated(items, request.timeout_ms / 1000)
+    return ProduceResponse(
+        responses=[
+            TopicAnswer(
+                name=topic.name, topic_id=topic.topic_id, partition_responses=[_answer(ctx, one) for one in found]
+            )
+            for topic, found in topics
+        ],
+        node_endpoints=_endpoints(ctx, items),
+    )
+
+
+def _resolve(topic: ProduceRequest.TopicProduceData, one: ProduceRequest.PartitionProduceData, ctx: Context) -> Item:
+    item = Item(one.index, one.records or b"")
+    name: str | None = topic.name
+    if ctx.api_version >= 13:
+        known = ctx.rooms.image.topics_by_id.get(topic.topic_id)
+        name = known.name if known is not None else None
+    item.partition = ctx.rooms.replicas.find(name, one.index) if name is not None else None
+    if name is None:
+        item.error = Err.UNKNOWN_TOPIC_ID
+    elif item.partition is None:
+        item.error = Err.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        _look_at(item, ctx.api_version)
+        if item.error == Err.NONE and name in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT:
+            item.error = Err.INVALID_TOPIC_EXCEPTION
+    return item
+
+
+def _look_at(item: Item, version: int) -> None:
+    """Exactly one batch, magic 2, of a codec that this version may carry; what is left behind it is cut."""
+    size, item.error = _first_batch(item.records)
+    if item.error != Err.NONE:
+        return
+    if size == 0 or item.records[16] != 2:
+        item.error = Err.INVALID_RECORD
+    elif size < BATCH_HEADER_BYTES:
+        item.error = Err.CORRUPT_MESSAGE
+    elif item.records[22] & CODEC_BITS == ZSTD and version < 7:
+        item.error = Err.UNSUPPORTED_COMPRESSION_TYPE
+    else:
+        second, item.error = _first_batch(item.records[size:])
+        if second > 0:
+            item.error = Err.INVALID_RECORD
+        item.records = item.records[:size]
+        item.transactional = bool(item.records[22] & TRANSACTIONAL_BIT)
+
+
+def _first_batch(records: bytes) -> tuple[int, int]:
+    """The first batch's whole size (0: there is none), and an error for sizes and magics that no batch can have."""
+    if len(records) < PREFIX_BYTES:
+        return 0, Err.NONE
+    size = int.from_bytes(records[8:12], "big", signed=True)
+    if size < LEGACY_MIN_SIZE:
+        return 0, Err.CORRUPT_MESSAGE
+    if len(records) < SIZE_TO_MAGIC:
+        return 0, Err.NONE
+    if records[16] > 2:
+        return 0, Err.CORRUPT_MESSAGE
+    return (size + PREFIX_BYTES if size <= len(records) - PREFIX_BYTES else 0), Err.NONE
+
+
+def _judge(request: ProduceRequest, ctx: Context, items: list[Item]) -> None:
+    """Everything else that is known before an append."""
+    unauthorized = request.transactional_id is None and any(item.transactional for item in items)
+    for item in items:
+        if unauthorized:
+            item.error = Err.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        elif item.error == Err.NONE and request.acks not in (-1, 0, 1):
+            item.error = Err.INVALID_REQUIRED_ACKS
+        elif item.error == Err.NONE and item.transactional:
+            item.error = Err.TRANSACTION_ABORTABLE if ctx.api_version >= 11 else Err.INVALID_TXN_STATE
+            item.message = "Partition was not added to the transaction"
+
+
+def _append(items: list[Item], acks: int) -> None:
+    """In a worker thread: inflating may take long, and the append waits for the disk."""
+    from kbroker._core.record.batch import check
+    from kbroker._core.record.codecs import CodecError, decompress_fallback
+
+    for item in items:
+        if item.error != Err.NONE or item.partition is None:
+            continue
+        inflated = None
+        codec = item.records[22] & CODEC_BITS
+        if 0 < codec <= ZSTD:
+            item.error = check(item.records)  # a broken checksum comes before broken contents
+            if item.error != Err.NONE:
+                continue
+            try:
+                inflated = decompress_fallback(codec, item.records[BATCH_HEADER_BYTES:], DECOMPRESSED_BATCH_MAX_BYTES)
+            except CodecError:
+                item.error = Err.UNKNOWN_SERVER_ERROR  # as Kafka
+                continue
+        item.produced = item.partition.produce(item.records, acks, inflated)
+        item.error, item.message = item.produced.error, item.produced.message
+
+
+async def _replicated(items: list[Item], timeout_s: float) -> None:
+    """Waits until the in-sync replicas have what was appended, at most until the client's timeout."""
+    import asyncio  # loaded with the control loop, not with the registry
+
+    waiting = [item for item in items if item.error == Err.NONE and item.produced is not None]
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while waiting := [item for item in waiting if not _is_replicated(item)]:
+        if loop.time() >= deadline:
+            for item in waiting:
+                item.error = Err.REQUEST_TIMED_OUT
+            return
+        await asyncio.sleep(REPLICATION_POLL_S)
+
+
+def _is_replicated(item: Item) -> bool:
+    assert item.partition is not None
+    assert item.produced is not None
+    last_offset = item.produced.base_offset + int.from_bytes(item.records[23:27], "big")
+    return item.partition.high_watermark > last_offset
+
+
+def _answer(ctx: Context, item: Item) -> Answer:
+    answer = Answer(index=item.index, error_code=item.error, base_offset=-1, error_message=item.message)
+    if item.produced is not None:
+        answer.base_offset = item.produced.base_offset
+        answer.log_append_time_ms = item.produced.log_append_time
+        answer.log_start_offset = item.produced.log_start_offset
+        answer.record_errors = [
+            RecordError(batch_index=index, batch_index_error_message=item.message)
+            for index in item.produced.record_errors
+        ]
+    if item.error == Err.NOT_LEADER_OR_FOLLOWER and item.partition is not None and ctx.api_version >= 10:
+        answer.current_leader = ProduceResponse.LeaderIdAndEpoch(
+            leader_id=item.partition.leader_id, leader_epoch=item.partition.leader_epoch
+        )
+    return answer
+
+
+def _endpoints(ctx: Context, items: list[Item]) -> list[ProduceResponse.NodeEndpoint]:
+    """Where the leaders are that errors above point at (KIP-951)."""
+    leaders = {
+        item.partition.leader_id
+        for item in items
+        if item.error == Err.NOT_LEADER_OR_FOLLOWER and item.partition is not None and ctx.api_version >= 10
+    }
+    found = []
+    for leader in sorted(leaders):
+        broker = ctx.rooms.image.brokers.get(leader)
+        endpoint = broker.endpoint(ctx.listener_name) if broker is not None else None
+        if broker is not None and endpoint is not None:
+            found.append(
+                ProduceResponse.NodeEndpoint(node_id=leader, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+            )
+    return found

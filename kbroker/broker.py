@@ -1,0 +1,382 @@
+"""The one composition root: builds the rooms of a broker, starts them in order and stops them in the opposite order.
+
+    start   bind the ports -> lock the directories -> read the metadata log and lead it -> open the partitions
+            -> register with the real ports -> publish what is served -> let the network threads run
+    stop    refuse new connections and answer what is in hand -> hand over leadership -> flush, checkpoint, close
+            -> leave the clean-shutdown marker -> release the directories
+
+Threads     start and stop belong to the caller. Everything in between runs on the control thread, an asyncio loop of
+            its own: an embedded broker leaves its host's event loop, signals, logging and switch interval alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from threading import Thread
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from kbroker._core.clock import BrokerClock
+from kbroker._core.core import Core
+from kbroker.api import REGISTRY
+from kbroker.api.context import Rooms
+from kbroker.api.k18_api_versions import bodies
+from kbroker.api.producer_ids import ProducerIds
+from kbroker.config import Config, ConfigError
+from kbroker.gateway import Gateway
+from kbroker.listeners import Listener
+from kbroker.observe.logging import BrokerLog
+from kbroker.protocol import apis
+from kbroker.storage.log_dirs import DataDirectoryError, LogDirs
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from kbroker._core.partitions import ViewHandle
+    from kbroker.cluster.delta import Delta
+    from kbroker.cluster.image import ClusterImage
+
+EVENTS_EVERY_S = 1.0  # how often the data plane is asked what should be logged
+DRAIN_MS = 5_000  # how long a stop waits for replies to leave
+
+
+class StartError(Exception):
+    """Why a broker cannot run, in one sentence for whoever started it."""
+
+
+class Broker:
+    """A Kafka broker in this process.
+
+    >>> with Broker() as broker:
+    ...     Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+    Without a data directory it keeps its topics in a temporary one that goes when it stops. Port 0 takes a free port.
+    `config` takes Kafka's settings by their names.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path | None = None,
+        *,
+        port: int = 0,
+        listeners: str | None = None,
+        config: Mapping[str, object] | None = None,
+        log: BrokerLog | None = None,
+        clock: BrokerClock | None = None,
+    ) -> None:
+        self._temporary: Path | None = None
+        settings: dict[str, object] = {"num.network.threads": 1, **(config or {})}
+        if listeners is not None or "listeners" not in settings:
+            settings["listeners"] = listeners or f"PLAINTEXT://127.0.0.1:{port}"
+        if data_dir is not None:
+            settings["log.dirs"] = str(data_dir)
+        elif "log.dirs" not in settings and "log.dir" not in settings:
+            self._temporary = Path(tempfile.mkdtemp(prefix="kbroker-"))
+            settings["log.dirs"] = str(self._temporary)
+        try:
+            self._prepare(Config.load(settings=settings), log or BrokerLog(), clock)
+        except BaseException:
+            self._remove_temporary()
+            raise
+
+    @classmethod
+    def from_config(cls, config: Config, *, log: BrokerLog, on_failure: Callable[[], None] | None = None) -> Broker:
+        """For `kbroker start`: the settings are read already. `on_failure` is called once if the broker breaks down."""
+        broker = cls.__new__(cls)
+        broker._temporary = None
+        broker._prepare(config, log, None)
+        broker._on_failure = on_failure
+        return broker
+
+    def _prepare(self, config: Config, log: BrokerLog, clock: BrokerClock | None) -> None:
+        self.config = config
+        self.log = log
+        self.clock = clock or BrokerClock()
+        self.failed = False
+        self._on_failure: Callable[[], None] | None = None
+        self._advertised: list[Listener] = []
+        self._thread: Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._node: _Node | None = None
+
+    @property
+    def data_dir(self) -> Path:
+        return self.config.log_dirs[0]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients are given as bootstrap.servers, once the broker has started."""
+        return ",".join(
+            f"[{one.host}]:{one.port}" if ":" in one.host else f"{one.host}:{one.port}" for one in self._advertised
+        )
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return self._advertised[0].port
+
+    def start(self) -> Broker:
+        """Returns when clients can connect. StartError, and nothing stays behind, if that cannot be."""
+        if self._thread is not None:
+            raise StartError("This broker has been started already.")
+        import asyncio
+
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._run_loop, name="kbroker-control", daemon=True)
+        self._thread.start()
+        self._node = _Node(self)
+        try:
+            self._advertised = self._on_loop(self._node.start())
+        except (DataDirectoryError, ConfigError) as problem:
+            self._end_loop()
+            raise StartError(str(problem)) from None
+        except BaseException:
+            self._end_loop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """A clean stop. A broker that is not running is left as it is."""
+        if self._node is None or self._thread is None:
+            return
+        try:
+            self._on_loop(self._node.stop())
+        finally:
+            self._end_loop()
+            self._remove_temporary()
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run_loop(self) -> None:
+        assert self._loop is not None
+        self._loop.run_forever()
+
+    def _on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
+        import asyncio
+
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _end_loop(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._thread = self._loop = self._node = None
+
+    def _remove_temporary(self) -> None:
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def break_down(self, reason: str, error: BaseException) -> None:
+        """Something failed without which no broker can go on: it is logged, and whoever started us is told once."""
+        self.log.exception(reason, error)
+        if not self.failed:
+            self.failed = True
+            if self._on_failure is not None:
+                self._on_failure()
+
+
+class _Node:
+    """The running rooms. Every method is called on the control loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._config = broker.config
+        self._log = broker.log
+        self._requests: set[asyncio.Task[None]] = set()
+        self._timers: list[asyncio.Task[None]] = []
+        self._undo: list[Callable[[], Coroutine[Any, Any, None]]] = []
+
+    async def start(self) -> list[Listener]:
+        """The listeners as clients reach them. If a step fails, those before it are taken back."""
+        try:
+            return await self._start()
+        except BaseException:
+            while self._undo:
+                await self._undo.pop()()
+            raise
+
+    async def _start(self) -> list[Listener]:
+        from kbroker._core.partitions import ViewHandle
+        from kbroker.cluster.runtime import Replicas
+        from kbroker.quorum.driver import Controller
+
+        config, clock = self._config, self._broker.clock
+        self._core = _make_core(config, clock)
+        self._undo.append(self._close_core)
+        views = {one.name: ViewHandle() for one in config.listeners}
+        bound = {one.name: _listen(self._core, one, views[one.name], config) for one in config.listeners}
+        advertised = [_advertised(one, bound[one.name]) for one in config.advertised_listeners]
+        self._log_dirs = LogDirs.open(config.log_dirs, config.node_id, clock)
+        self._undo.append(self._release_log_dirs)
+
+        self._controller = await Controller.open(config, clock, self._log_dirs)
+        self._undo.append(self._controller.close)
+        self._replicas = Replicas(config, self._log_dirs, views)
+        self._replicas.tell_directories_with(self._controller.assign_directories)
+        strays = await self._replicas.start(self._controller.image)
+        self._controller.listen(self._replicas.on_commit)
+        self._controller.listen(self._on_commit)
+        await self._controller.register(advertised)
+        self._publish_apis(self._controller.image)
+        self._open_gateway()
+        self._core.start()
+        self._tell(strays, advertised)
+        return advertised
+
+    def _open_gateway(self) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+
+        async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+            return await loop.run_in_executor(None, function, *arguments)
+
+        rooms = Rooms(
+            node_id=self._config.node_id,
+            cluster_id=self._log_dirs.cluster_id,
+            config=self._config,
+            controller=self._controller,
+            replicas=self._replicas,
+            producer_ids=ProducerIds(self._controller.allocate_producer_ids),
+            in_thread=in_thread,
+        )
+        names = [one.name for one in self._config.listeners]
+        gateway = Gateway(self._core, rooms, self._log, names, self._spawn)
+        loop.add_reader(self._core.fileno(), gateway.serve_pending)
+        self._timers.append(loop.create_task(self._watch(), name="kbroker-watch"))
+        self._timers.append(loop.create_task(self._checkpoint(), name="kbroker-checkpoint"))
+
+    async def stop(self) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        # Draining waits for replies that this loop still has to give, so it must not hold the loop.
+        await loop.run_in_executor(None, self._core.drain, DRAIN_MS)
+        loop.remove_reader(self._core.fileno())
+        unfinished = [*self._timers, *self._requests]
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+        self._log_events()
+        broker_epoch = self._controller.broker_epoch
+        await self._controller.close()
+        await self._replicas.close(broker_epoch)
+        await self._close_core()
+        await loop.shutdown_default_executor()
+        self._log.info("stopped")
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        import asyncio
+
+        task = asyncio.get_running_loop().create_task(work)
+        self._requests.add(task)  # the loop itself keeps only a weak reference
+        task.add_done_callback(self._requests.discard)
+
+    async def _on_commit(self, image: ClusterImage, delta: Delta) -> None:
+        if delta.features:
+            self._publish_apis(image)
+
+    def _publish_apis(self, image: ClusterImage) -> None:
+        served = {
+            row.key: (row.min_version, row.max_version, apis.by_key(row.key).flexible_from, row.native)
+            for row in REGISTRY
+        }
+        self._core.publish_apis(served, bodies(image, self._controller.broker_epoch))
+
+    async def _watch(self) -> None:
+        """Logs what the data plane has noted, and notices a metadata log that failed."""
+        import asyncio
+
+        while True:
+            await asyncio.sleep(EVENTS_EVERY_S)
+            self._log_events()
+            if self._controller.failure is not None:
+                self._broker.break_down("the metadata log failed", self._controller.failure)
+                return
+
+    async def _checkpoint(self) -> None:
+        import asyncio
+
+        while True:
+            await asyncio.sleep(self._config.integer("log.flush.offset.checkpoint.interval.ms") / 1000)
+            await self._replicas.checkpoint()
+
+    def _log_events(self) -> None:
+        for kind, reason, host, port, count in self._core.events():
+            self._log.warning(f"connection {kind}", peer=f"{host}:{port}", reason=reason, count=count)
+
+    def _tell(self, strays: list[Path], advertised: list[Listener]) -> None:
+        for unsupported in self._config.unsupported:
+            self._log.warning(unsupported.sentence, setting=unsupported.name, value=unsupported.value)
+        for stray in strays:
+            self._log.warning("a partition that no topic owns was set aside", directory=str(stray))
+        for (topic, partition), problem in self._replicas.offline.items():
+            self._log.error("a partition is offline", topic=topic, partition=partition, reason=str(problem))
+        self._log.info(
+            "started",
+            listeners=[str(one) for one in advertised],
+            node_id=self._config.node_id,
+            cluster_id=self._log_dirs.cluster_id,
+            data_dir=str(self._config.log_dirs[0]),
+            topics=len(self._controller.image.topics),
+        )
+
+    async def _close_core(self) -> None:
+        self._core.close()
+
+    async def _release_log_dirs(self) -> None:
+        self._log_dirs.release()
+
+
+def _make_core(config: Config, clock: BrokerClock) -> Core:
+    return Core(
+        clock,
+        node_id=config.node_id,
+        network_threads=_network_threads(config),
+        socket_request_max_bytes=config.integer("socket.request.max.bytes"),
+        max_idle_ms=config.integer("connections.max.idle.ms"),
+        max_connections=config.integer("max.connections"),
+    )
+
+
+def _network_threads(config: Config) -> int:
+    """num.network.threads if it was given; else half the cores, at least 1 and at most 4: these threads never wait."""
+    if "num.network.threads" in config.given:
+        return config.integer("num.network.threads")
+    return min(4, max(1, (os.cpu_count() or 1) // 2))
+
+
+def _listen(core: Core, listener: Listener, view: ViewHandle, config: Config) -> int:
+    try:
+        return core.listen(listener.host, listener.port, view, config.integer("socket.listen.backlog.size"))
+    except OSError as problem:
+        where = f"{listener.host or 'every address'}, port {listener.port}"
+        if problem.errno == errno.EADDRINUSE:
+            raise StartError(f"Something listens on {where} already: stop it or choose another port.") from None
+        raise StartError(f"Cannot listen on {where}: {problem.strerror or problem}.") from None
+
+
+def _advertised(listener: Listener, port: int) -> Listener:
+    """Where clients find a listener: its own host and real port, or this machine's name if it takes every address."""
+    if listener.host in ("0.0.0.0", "::"):
+        raise StartError(
+            f"The listener {listener} takes every address, so clients must be told which one to use: "
+            "set advertised.listeners."
+        )
+    host = listener.host or socket.gethostname()
+    return Listener(listener.name, host, listener.port or port, listener.protocol)

@@ -1,0 +1,78 @@
+"""`kbroker start`: a broker in the foreground until SIGTERM or SIGINT.
+
+Standard output carries exactly one line, once clients can connect; everything else is the log, on standard error.
+Exit codes: 0 after a clean stop, 1 when the broker could not run, 2 when it was told something it cannot use.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+SWITCH_INTERVAL_S = 0.0005  # the control thread waits at most this long for a busy Python thread
+STOPPING = {signal.SIGINT, signal.SIGTERM}
+
+
+@click.command("start", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--listeners", metavar="NAME://HOST:PORT,…", help="Where to listen.  [default: PLAINTEXT://127.0.0.1:9092]"
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where topics are kept.  [default: ~/.local/share/kbroker]",
+)
+@click.option(
+    "--config", "-c", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting by its Kafka name; repeatable."
+)
+@click.option("--config-file", type=click.Path(path_type=Path, dir_okay=False), help="A server.properties file.")
+@click.option("--log-format", type=click.Choice(["console", "json"]), default="console", show_default=True)
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+def command(  # noqa: PLR0917 - click names them
+    listeners: str | None,
+    data_dir: Path | None,
+    pairs: tuple[str, ...],
+    config_file: Path | None,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Run a broker in the foreground."""
+    from kbroker.broker import Broker, StartError
+    from kbroker.config import Config, ConfigError
+    from kbroker.observe.logging import BrokerLog
+
+    overrides = [f"listeners={listeners}"] if listeners else []
+    if data_dir is not None:
+        overrides.append(f"log.dirs={data_dir}")
+    try:
+        config = Config.load(file=config_file, pairs=[*pairs, *overrides])
+    except ConfigError as problem:
+        click.echo(f"kbroker: {problem}", err=True)
+        sys.exit(2)
+    # Blocked before any thread exists, so that every thread leaves these signals to the one that waits for them below.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    log = BrokerLog(log_format, log_level)
+    broker = Broker.from_config(config, log=log, on_failure=_stop_this_process)
+    try:
+        broker.start()
+    except StartError as problem:
+        log.close()
+        click.echo(f"kbroker: {problem}", err=True)
+        sys.exit(1)
+    click.echo(f"kbroker is ready at {broker.bootstrap_servers}")
+    signal.sigwait(STOPPING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # a second Ctrl-C does not wait for a clean stop
+    broker.stop()
+    log.close()
+    sys.exit(1 if broker.failed else 0)
+
+
+def _stop_this_process() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)  # to the process: every thread blocks it but the one that waits

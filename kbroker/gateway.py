@@ -1,0 +1,131 @@
+"""The mailbox on one side, the handlers on the other: frames are decoded, answered and encoded here, and nowhere else.
+
+Errors become codes here, once: a KafkaError is answered with its code; an unknown exception with UNKNOWN_SERVER_ERROR,
+and it is logged with the request's key, version, client and correlation id. A frame that cannot be decoded closes its
+connection.
+
+Threads     the control loop only.
+Bounded by  the data plane, which lets one request of a connection through at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from kbroker.api import REGISTRY, Row
+from kbroker.api.context import NO_REPLY, Context, HangUpError, Rooms
+from kbroker.errors import KafkaError, UnknownServerError
+from kbroker.observe.logging import BrokerLog
+from kbroker.protocol import apis, codec
+
+TAKEN_AT_ONCE = 256  # frames per turn of the loop, so that timers and waiting handlers get their turn too
+
+Posted = tuple[int, int, int, str, int, bytes]  # token, listener index, principal, peer's host and port, frame
+
+
+class Mailbox(Protocol):
+    """What the gateway needs of Core."""
+
+    def take(self, limit: int) -> list[Posted]: ...
+    def reply(self, token: int, payload: bytes | None) -> None: ...
+    def close_connection(self, token: int, reason: str) -> None: ...
+
+
+class Gateway:
+    """Serves what the data plane posted. `spawn` runs a coroutine to its end on the control loop."""
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        rooms: Rooms,
+        log: BrokerLog,
+        listener_names: list[str],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._mailbox = mailbox
+        self._rooms = rooms
+        self._log = log
+        self._listener_names = listener_names
+        self._spawn = spawn
+
+    def serve_pending(self) -> None:
+        """Called when the mailbox has frames. What must wait is spawned; the rest is answered before this returns."""
+        for token, listener, principal, host, port, frame in self._mailbox.take(TAKEN_AT_ONCE):
+            self._serve(token, listener, principal, f"{host}:{port}", frame)
+
+    def _serve(self, token: int, listener: int, principal: int, peer: str, frame: bytes) -> None:
+        try:
+            header, body_at = codec.decode_request_header(frame)
+            key, version = header.request_api_key, header.request_api_version
+            row = REGISTRY.find(key)
+            if row is None or row.handler is None or not row.min_version <= version <= row.max_version:
+                self._refuse(token, peer, f"API key {key} version {version} is not served here")
+                return
+            request, _ = codec.decode(apis.by_key(key).request, version, frame, body_at)
+        except codec.DecodeError as problem:
+            self._refuse(token, peer, f"a request cannot be read: {problem}")
+            return
+        ctx = Context(
+            self._rooms,
+            version,
+            header.correlation_id,
+            header.client_id,
+            self._listener_names[listener],
+            peer,
+            principal,
+        )
+        try:
+            answer = row.handler(request, ctx)
+        except Exception as error:
+            self._fail(token, row, request, ctx, error)
+            return
+        if isinstance(answer, Coroutine):
+            self._spawn(self._finish(token, row, request, ctx, answer))
+        else:
+            self._reply(token, row, request, ctx, answer)
+
+    async def _finish(
+        self, token: int, row: Row, request: Any, ctx: Context, waiting: Coroutine[Any, Any, Any]
+    ) -> None:
+        try:
+            answer = await waiting
+        except Exception as error:
+            self._fail(token, row, request, ctx, error)
+            return
+        self._reply(token, row, request, ctx, answer)
+
+    def _reply(self, token: int, row: Row, request: Any, ctx: Context, answer: Any) -> None:
+        try:
+            payload = None if answer is NO_REPLY else codec.encode_response(answer, ctx.api_version, ctx.correlation_id)
+        except codec.EncodeError as error:
+            self._fail(token, row, request, ctx, error)  # our own mistake, and the client is told so
+            return
+        self._mailbox.reply(token, payload)
+
+    def _fail(self, token: int, row: Row, request: Any, ctx: Context, error: Exception) -> None:
+        if isinstance(error, HangUpError):
+            self._refuse(token, ctx.peer, str(error))
+            return
+        code = error.code if isinstance(error, KafkaError) else UnknownServerError.code
+        if not isinstance(error, KafkaError):
+            self._log.exception(
+                "a request failed",
+                error,
+                api_key=row.key,
+                api_version=ctx.api_version,
+                client_id=ctx.client_id,
+                correlation_id=ctx.correlation_id,
+                peer=ctx.peer,
+            )
+        if row.failed is None:
+            self._refuse(token, ctx.peer, f"API key {row.key} failed and has no reply that could say so")
+            return
+        self._mailbox.reply(
+            token,
+            codec.encode_response(row.failed(request, code, ctx.api_version), ctx.api_version, ctx.correlation_id),
+        )
+
+    def _refuse(self, token: int, peer: str, reason: str) -> None:
+        self._log.warning("a connection was closed", peer=peer, reason=reason)
+        self._mailbox.close_connection(token, reason)

@@ -1,0 +1,137 @@
+"""Log lines, structured by structlog and written by a thread of their own.
+
+Why a thread: loading structlog costs about 55 ms, and a terminal or pipe that is not read can block a write for ever.
+Neither may stand between a client and its answer, so the control loop only queues an event, with the time at which it
+happened. Why not structlog's global configuration: an embedded broker leaves the host's logging alone; each BrokerLog
+has its own chain.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from threading import Condition, Thread
+from typing import Any, TextIO
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+FORMATS = ("console", "json", "host")
+QUEUED_MAX = 10_000  # lines; past it the oldest go, and a line says how many
+
+
+class BrokerLog:
+    """Collects events from any thread and writes them in order.
+
+    `host` format hands them to the standard library's logger "kbroker", where the embedding program decides.
+    """
+
+    def __init__(self, log_format: str = "host", level: str = "info", stream: TextIO | None = None) -> None:
+        if log_format not in FORMATS:
+            raise ValueError(f"log format {log_format!r} is none of {', '.join(FORMATS)}")
+        if level not in LEVELS:
+            raise ValueError(f"log level {level!r} is none of {', '.join(LEVELS)}")
+        self._format = log_format
+        self._threshold = LEVELS[level]
+        self._stream = stream if stream is not None else sys.stderr
+        self._queue: deque[tuple[str, dict[str, Any]]] = deque()
+        self._dropped = 0
+        self._changed = Condition()
+        self._closing = False
+        self._writer: Thread | None = None
+
+    def debug(self, event: str, **fields: Any) -> None:
+        self._put("debug", event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._put("info", event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._put("warning", event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._put("error", event, fields)
+
+    def exception(self, event: str, error: BaseException, **fields: Any) -> None:
+        """An error together with the traceback it carries."""
+        self._put("error", event, {**fields, "exc_info": (type(error), error, error.__traceback__)})
+
+    def _put(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        if LEVELS[level] < self._threshold:
+            return
+        with self._changed:
+            if self._closing:
+                return
+            if len(self._queue) >= QUEUED_MAX:
+                self._queue.popleft()
+                self._dropped += 1
+            self._queue.append((level, {"event": event, "timestamp": time.time(), **fields}))
+            if self._writer is None:
+                self._writer = Thread(target=self._write, name="kbroker-log", daemon=True)
+                self._writer.start()
+            self._changed.notify()
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Writes what is queued and ends the thread."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._writer is not None:
+            self._writer.join(timeout_s)
+
+    def _write(self) -> None:
+        logger = self._build()
+        while True:
+            with self._changed:
+                while not self._queue and not self._closing:
+                    self._changed.wait()
+                lines = list(self._queue)
+                self._queue.clear()
+                dropped, self._dropped = self._dropped, 0
+            if dropped:
+                lines.append(
+                    ("warning", {"event": "log lines were dropped", "timestamp": time.time(), "count": dropped})
+                )
+            for level, fields in lines:
+                try:
+                    getattr(logger, level)(**fields)
+                except (OSError, ValueError):
+                    return  # the stream is gone: nobody reads, nothing more to do
+            if not lines and self._closing:
+                return
+
+    def _build(self) -> Any:
+        import structlog
+
+        if self._format == "host":
+            import logging
+
+            return structlog.wrap_logger(
+                logging.getLogger("kbroker"),
+                processors=[_as_host_call],
+                wrapper_class=structlog.BoundLogger,
+            )
+        chain: list[Any] = [structlog.processors.add_log_level, _iso_timestamp]
+        if self._format == "json":
+            frames = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)  # locals may hold what is secret
+            chain += [structlog.processors.ExceptionRenderer(frames), structlog.processors.JSONRenderer(default=str)]
+        else:
+            colours = bool(getattr(self._stream, "isatty", bool)())
+            chain.append(
+                structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback)
+            )
+        return structlog.wrap_logger(
+            structlog.WriteLogger(self._stream), processors=chain, wrapper_class=structlog.BoundLogger
+        )
+
+
+def _as_host_call(_logger: Any, _method: str, fields: dict[str, Any]) -> tuple[tuple[str], dict[str, Any]]:
+    del fields["timestamp"]  # the host's handlers stamp their own
+    error = fields.pop("exc_info", None)
+    line = " ".join([fields.pop("event"), *(f"{name}={value!r}" for name, value in fields.items())])
+    return (line,), {"exc_info": error} if error else {}
+
+
+def _iso_timestamp(_logger: Any, _method: str, fields: dict[str, Any]) -> dict[str, Any]:
+    at = fields["timestamp"]
+    fields["timestamp"] = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at * 1000) % 1000:03d}Z"
+    return fields

@@ -1,0 +1,30 @@
+"""Fixtures that tests of several rooms share."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import kbroker
+
+
+@pytest.fixture
+def broker() -> Iterator[kbroker.Broker]:
+    """A running broker of the test's own, in a directory that goes with it."""
+    with kbroker.Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def start_broker() -> Iterator[Callable[..., kbroker.Broker]]:
+    """Starts brokers as the test asks for; those still running at its end are stopped."""
+    started: list[kbroker.Broker] = []
+
+    def start(*positional: Any, **named: Any) -> kbroker.Broker:
+        broker = kbroker.Broker(*positional, **named)
+        started.append(broker)
+        return broker.start()
+
+    yield start
+    for broker in reversed(started):
+        broker.stop()

@@ -1,0 +1,186 @@
+"""A gateway between a mailbox of lists and rooms of dictionaries: handlers are asked through frames, as clients ask
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from kbroker.api.context import Rooms
+from kbroker.api.producer_ids import ProducerIds
+from kbroker.cluster import topics as decisions
+from kbroker.cluster.image import ClusterImage
+from kbroker.cluster.producer_ids import ProducerIdBlock
+from kbroker.config import Config, Dynamic
+from kbroker.gateway import Gateway
+from kbroker.observe.logging import BrokerLog
+from kbroker.protocol import apis, codec
+from kbroker.protocol.message import Message
+from kbroker.protocol.records import FeatureLevelRecord, RegisterBrokerRecord
+
+NODE_ID = 1
+LISTENER = "PLAINTEXT"
+HOST, PORT = "broker.example", 9092
+
+M = TypeVar("M", bound=Message)
+
+
+def registration(broker_id: int, *, fenced: bool = False, listener: str = LISTENER) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=broker_id,
+        broker_epoch=broker_id,
+        incarnation_id=bytes([broker_id] * 16),
+        end_points=[
+            RegisterBrokerRecord.BrokerEndpoint(
+                name=listener, host=HOST, port=PORT + broker_id - 1, security_protocol=0
+            )
+        ],
+        fenced=fenced,
+        log_dirs=[bytes([broker_id] * 16)],
+    )
+
+
+class FakeController:
+    """Decides as the real one does, and commits at once."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.image = ClusterImage()
+        for record in (FeatureLevelRecord(name="metadata.version", feature_level=30), registration(NODE_ID)):
+            self.image.apply(record)
+        chance = random.Random(7)
+        self.rules = decisions.Rules(
+            num_partitions=config.integer("num.partitions"),
+            default_replication_factor=config.integer("default.replication.factor"),
+            check_configs=config.check_topic_overrides,
+            new_id=lambda: chance.randbytes(16),
+            shuffle=chance.shuffle,
+        )
+        self.next_id = 1000
+
+    def apply(self, records: Sequence[Message]) -> None:
+        for record in records:
+            self.image.apply(record)
+
+    async def create_topics(
+        self, wanted: Sequence[decisions.NewTopic], *, validate_only: bool = False
+    ) -> list[decisions.TopicResult]:
+        decision = decisions.create_topics(self.image, wanted, self.rules)
+        await asyncio.sleep(0)
+        if not validate_only:
+            self.apply(decision.records)
+        return decision.results
+
+    async def delete_topics(self, names: Sequence[str], ids: Sequence[bytes]) -> list[decisions.TopicResult]:
+        decision = decisions.delete_topics(self.image, names, ids, enabled=self.config.flag("delete.topic.enable"))
+        self.apply(decision.records)
+        return decision.results
+
+    async def create_partitions(
+        self,
+        wanted: Sequence[tuple[str, int, Sequence[Sequence[int]] | None]],
+        *,
+        validate_only: bool = False,
+    ) -> list[decisions.TopicResult]:
+        decision = decisions.create_partitions_of(self.image, wanted, self.rules)
+        if not validate_only:
+            self.apply(decision.records)
+        return decision.results
+
+    async def allocate_producer_ids(self) -> ProducerIdBlock:
+        self.next_id += 3
+        return ProducerIdBlock(self.next_id - 3, 3)
+
+    def dynamic(self) -> Dynamic:
+        return Dynamic(self.image.broker_configs(NODE_ID), self.image.broker_configs(None))
+
+
+@dataclass
+class FakeLog:
+    """What ListOffsets and OffsetForLeaderEpoch read of a log."""
+
+    log_start_offset: int = 0
+    high_watermark: int = 0
+    last_stable_offset: int = 0
+    log_end_offset: int = 0
+    by_timestamp: list[tuple[int, int, int]] = field(default_factory=list)  # (offset, timestamp, epoch)
+    epoch_ends: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass
+class FakePartition:
+    log: Any
+    leader_epoch: int = 0
+    is_leader: bool = True
+    leader_id: int = NODE_ID
+
+
+class FakeReplicas:
+    def __init__(self) -> None:
+        self.partitions: dict[tuple[str, int], Any] = {}
+
+    def find(self, topic: str, index: int) -> Any:
+        return self.partitions.get((topic, index))
+
+
+class FakeMailbox:
+    def __init__(self) -> None:
+        self.posted: list[tuple[int, int, int, str, int, bytes]] = []
+        self.replies: dict[int, bytes | None] = {}
+        self.closed: dict[int, str] = {}
+
+    def take(self, limit: int) -> list[tuple[int, int, int, str, int, bytes]]:
+        taken, self.posted = self.posted[:limit], self.posted[limit:]
+        return taken
+
+    def reply(self, token: int, payload: bytes | None) -> None:
+        assert token not in self.replies, "a request is answered once"
+        self.replies[token] = payload
+
+    def close_connection(self, token: int, reason: str) -> None:
+        self.closed[token] = reason
+
+
+class Desk:
+    def __init__(self, **settings: object) -> None:
+        self.config = Config.load(settings=settings)
+        self.controller = FakeController(self.config)
+        self.replicas = FakeReplicas()
+        self.mailbox = FakeMailbox()
+        self.log_lines = io.StringIO()
+        self.log = BrokerLog("json", "debug", self.log_lines)
+        self._waiting: list[Coroutine[Any, Any, None]] = []
+        producer_ids = ProducerIds(self.controller.allocate_producer_ids)
+        rooms = Rooms(
+            NODE_ID, "a-cluster-id", self.config, self.controller, self.replicas, producer_ids, asyncio.to_thread
+        )
+        self.gateway = Gateway(self.mailbox, rooms, self.log, [LISTENER], self._waiting.append)
+        self._token = 0
+
+    def post(self, frame: bytes) -> int:
+        """Sends one frame and waits until everything it set going is done. Its token finds the reply."""
+        self._token += 1
+        self.mailbox.posted.append((self._token, 0, 0, "127.0.0.1", 50000, frame))
+        self.gateway.serve_pending()
+        while self._waiting:
+            asyncio.run(self._waiting.pop(0))  # type: ignore[arg-type]
+        return self._token
+
+    def ask(self, request: Message, version: int) -> Any:
+        """The decoded response; the connection must not have been closed."""
+        token = self.post(codec.encode_request(request, version, 77, "a-client"))
+        assert token not in self.mailbox.closed, self.mailbox.closed[token]
+        payload = self.mailbox.replies[token]
+        assert payload is not None
+        correlation_id, response = codec.decode_response(apis.by_key(request.KEY).response, version, payload)
+        assert correlation_id == 77
+        return response
+
+    def logged(self) -> str:
+        self.log.close()
+        return self.log_lines.getvalue()

@@ -1,0 +1,105 @@
+"""The gateway: what cannot be read closes, what breaks is answered and logged, what waits does not hold up others."""
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kbroker.api import registry
+from kbroker.api.context import NO_REPLY
+from kbroker.errors import NotControllerError
+from kbroker.protocol import codec
+from kbroker.protocol.messages import DescribeClusterRequest, DescribeClusterResponse, MetadataRequest
+from kbroker.tests.unit.api.desk import Desk
+
+Put = Callable[..., None]
+
+
+def failed(_request: Any, code: int, _version: int) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=code)
+
+
+@pytest.fixture
+def put(monkeypatch: pytest.MonkeyPatch) -> Put:
+    """Puts another handler in DescribeCluster's place."""
+
+    def replace(handler: registry.Handler, failure: registry.Failure | None = failed) -> None:
+        row = registry.Row(60, 0, 2, 0, handler, failure, native=False)
+        monkeypatch.setitem(registry.REGISTRY._rows, 60, row)
+
+    return replace
+
+
+def broken(_request: Any, _ctx: Any) -> Any:
+    raise KeyError("no such thing")
+
+
+async def elsewhere(_request: Any, _ctx: Any) -> Any:
+    raise NotControllerError
+
+
+def test_an_unknown_exception_is_an_unknown_server_error_and_logged_with_the_request(put: Put) -> None:
+    put(broken)
+    desk = Desk()
+    assert desk.ask(DescribeClusterRequest(), 2).error_code == -1
+    line = json.loads(desk.logged())
+    assert (line["api_key"], line["api_version"], line["client_id"], line["correlation_id"]) == (60, 2, "a-client", 77)
+    assert "KeyError" in json.dumps(line["exception"])
+
+
+def test_a_kafka_error_is_answered_with_its_code_and_not_logged(put: Put) -> None:
+    put(elsewhere)
+    desk = Desk()
+    assert desk.ask(DescribeClusterRequest(), 0).error_code == NotControllerError.code
+    assert desk.logged() == ""
+
+
+def test_an_answer_that_its_version_cannot_carry_is_our_error_and_told_so(put: Put) -> None:
+    put(lambda _request, _ctx: DescribeClusterResponse(endpoint_type=2))
+    desk = Desk()
+    assert desk.ask(DescribeClusterRequest(), 0).error_code == -1
+    assert "EncodeError" in desk.logged()
+
+
+def test_a_failure_without_a_reply_of_its_own_closes_the_connection(put: Put) -> None:
+    put(broken, None)
+    desk = Desk()
+    token = desk.post(codec.encode_request(DescribeClusterRequest(), 0, 1))
+    assert token in desk.mailbox.closed
+
+
+def test_a_handler_may_send_nothing(put: Put) -> None:
+    put(lambda _request, _ctx: NO_REPLY)
+    desk = Desk()
+    token = desk.post(codec.encode_request(DescribeClusterRequest(), 0, 1))
+    assert desk.mailbox.replies == {token: None}
+
+
+UNREADABLE = {
+    "empty": b"",
+    "cut header": b"\x00\x03",
+    "no body": struct.pack(">hhih", 3, 9, 1, -1),
+    "huge compact count": struct.pack(">hhih", 3, 9, 1, -1) + b"\x00\xff\xff\xff\xff\x0f",
+    "huge count": struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 2**31 - 1),
+    "unserved key": struct.pack(">hhih", 11, 0, 1, -1),
+    "unknown version": struct.pack(">hhih", 3, 99, 1, -1),
+    "unknown key": struct.pack(">hhih", 999, 0, 1, -1),
+    "natively answered key": struct.pack(">hhih", 1, 4, 1, -1),
+}
+
+
+@pytest.mark.parametrize("frame", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_what_cannot_be_read_or_is_not_served_closes_the_connection(frame: bytes) -> None:
+    desk = Desk()
+    token = desk.post(frame)
+    assert token in desk.mailbox.closed
+    assert not desk.mailbox.replies
+    assert "a connection was closed" in desk.logged()
+
+
+def test_bytes_behind_the_body_are_ignored() -> None:
+    desk = Desk()
+    token = desk.post(codec.encode_request(MetadataRequest(topics=[]), 12, 5) + b"left over")
+    assert token in desk.mailbox.replies

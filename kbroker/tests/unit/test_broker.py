@@ -1,0 +1,93 @@
+"""The Broker of a program: started, stopped, many at once, its host left alone."""
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kbroker
+from kbroker.broker import StartError
+from kbroker.config import ConfigError
+
+Start = Callable[..., kbroker.Broker]
+
+
+def test_a_temporary_directory_goes_with_its_broker() -> None:
+    with kbroker.Broker() as broker:
+        directory = broker.data_dir
+        assert (directory / "meta.properties").exists()
+    assert not directory.exists()
+
+
+def test_a_directory_that_was_given_stays(tmp_path: Path) -> None:
+    with kbroker.Broker(tmp_path):
+        pass
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_it_can_be_stopped_twice_and_its_directory_used_again(tmp_path: Path) -> None:
+    broker = kbroker.Broker(tmp_path).start()
+    broker.stop()
+    broker.stop()
+    with kbroker.Broker(tmp_path):
+        pass
+
+
+def test_starting_a_running_broker_is_refused(broker: kbroker.Broker) -> None:
+    with pytest.raises(StartError):
+        broker.start()
+
+
+def test_a_directory_in_use_is_refused_and_leaves_no_thread_behind(start_broker: Start, tmp_path: Path) -> None:
+    start_broker(tmp_path)
+    before = threading.active_count()
+    with pytest.raises(StartError, match="in use"):
+        kbroker.Broker(tmp_path).start()
+    assert threading.active_count() == before
+
+
+def test_a_port_in_use_is_refused_and_the_directory_released(broker: kbroker.Broker, tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=str(broker.port)):
+        kbroker.Broker(tmp_path, port=broker.port).start()
+    with kbroker.Broker(tmp_path):
+        pass
+
+
+def test_settings_are_taken_by_their_kafka_names_and_checked(start_broker: Start) -> None:
+    assert start_broker(config={"num.partitions": 3}).config.integer("num.partitions") == 3
+    with pytest.raises(ConfigError):
+        kbroker.Broker(config={"num.partitons": 3})
+
+
+def test_a_listener_on_every_address_must_say_what_clients_shall_use(start_broker: Start) -> None:
+    with pytest.raises(StartError, match="advertised"):
+        kbroker.Broker(listeners="PLAINTEXT://0.0.0.0:0").start()
+
+
+def test_two_listeners_are_two_addresses(start_broker: Start) -> None:
+    protocols = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT,CONTROLLER:PLAINTEXT"
+    broker = start_broker(
+        listeners="PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0", config={"listener.security.protocol.map": protocols}
+    )
+    assert len(set(broker.bootstrap_servers.split(","))) == 2
+
+
+def test_the_host_keeps_its_signals_logging_and_switch_interval(start_broker: Start) -> None:
+    before = (sys.getswitchinterval(), signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT))
+    handlers = list(logging.getLogger().handlers)
+    start_broker()
+    assert before == (sys.getswitchinterval(), signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT))
+    assert logging.getLogger().handlers == handlers
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    import subprocess
+
+    program = "import sys, kbroker; print({'asyncio', 'structlog', 'click', 'kbroker.broker'} & set(sys.modules))"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "set()\n"
+    )
