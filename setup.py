@@ -49,6 +49,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "net.service": (),
     "net.loop": (),
     "core": (),
+    "probe": (),
 }
 
 CORE = Path("kbroker/_core")

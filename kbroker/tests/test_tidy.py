@@ -22,6 +22,7 @@ CORE_SINGLES = {
     "purgatory": "api",
     "fetch_session": "api",
     "metrics": "net",
+    "probe": "core",
 }
 
 # What each room of the Python side may import of kbroker, besides itself. Imports point down only.

@@ -9,9 +9,10 @@ from posix.uio cimport iovec
 
 from kbroker._core.wire.chain cimport Chain
 
-# The seam for TLS: how bytes pass between a connection and its socket. NULL: as they are. All follow recv and sendmsg:
-# -1 with errno set, EAGAIN when the socket must be waited for. A transformed connection does not use sendfile.
+# The seam for TLS: how bytes pass between a connection and its socket. NULL: as they are. receive and send follow recv and
+# sendmsg: -1 with errno set, EAGAIN when the socket must be waited for. A transformed connection does not use sendfile.
 cdef struct Transform:
+    void *(*open)(void *context) noexcept nogil          # one connection's state; NULL: refused
     ssize_t (*receive)(void *state, int fd, uint8_t *into, size_t length) noexcept nogil
     ssize_t (*send)(void *state, int fd, const iovec *runs, int count) noexcept nogil
     int64_t (*buffered)(void *state) noexcept nogil      # bytes that `receive` gives without the socket: the poller is silent on them

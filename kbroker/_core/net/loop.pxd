@@ -11,7 +11,7 @@ from kbroker._core.api.request cimport ApiTable, Outcome, Request, Worker
 from kbroker._core.clock cimport Clock
 from kbroker._core.limits cimport LISTENERS_MAX, VIEWS_MAX
 from kbroker._core.net.connection cimport Connection, Link, Receiver
-from kbroker._core.net.egress cimport Egress
+from kbroker._core.net.egress cimport Egress, Transform
 from kbroker._core.net.listener cimport Admission, Listener
 from kbroker._core.net.mailbox cimport Address, EventLog, Inbox, Mailbox
 from kbroker._core.net.poller cimport Bell, Poller
@@ -54,7 +54,7 @@ cdef struct Counters:
 cdef struct Hooks:
     void *context
     bint (*before)(void *context, Request *r) noexcept nogil                      # False: close, r.reason says why
-    int64_t (*after)(void *context, Request *r, Outcome outcome, Chain *reply) noexcept nogil   # milliseconds to mute for
+    int64_t (*after)(void *context, Request *r, Outcome outcome, Chain *reply) noexcept nogil   # ms to mute for; a posted request is muted by its reply
 
 cdef extern from *:
     """
@@ -90,6 +90,8 @@ cdef struct Shared:
     void *sessions                       # fetch_session's cache
     # who listens: written by core before the listener's message is put
     int32_t listener_view[LISTENERS_MAX]
+    const Transform *listener_transform[LISTENERS_MAX]      # NULL: plain
+    void *transform_context[LISTENERS_MAX]
     View *views[VIEWS_MAX]
     int32_t view_count
     # published

@@ -67,6 +67,11 @@ cdef inline bint may_handle(const Loop *l, const Connection *c) noexcept nogil:
             and c.out.unsent_bytes < REPLY_BYTES_IN_FLIGHT_MAX and c.out.unsent_replies < REPLIES_IN_FLIGHT_MAX)
 
 
+cdef inline int64_t hidden_bytes(const Connection *c) noexcept nogil:
+    # What has arrived and the poller cannot see.
+    return c.transform.buffered(c.transform_state) if c.transform != NULL else 0
+
+
 cdef inline void touch(Loop *l, Connection *c) noexcept nogil:
     if c.active_ms != l.now_ms:
         c.active_ms = l.now_ms
@@ -128,12 +133,18 @@ cdef bint service_adopt(Loop *l, int fd, const Address *address, int32_t listene
     c.serial = 0
     c.muted_until_ms = 0
     c.active_ms = l.now_ms
-    c.transform = NULL
+    c.transform = l.shared.listener_transform[listener_index]
     c.transform_state = NULL
     c.address = address[0]
     list_append(&l.idle, &c.idle)
     store_int32(&l.open_count, l.open_count + 1)
     l.counters.accepted += 1
+    if c.transform != NULL:
+        c.transform_state = c.transform.open(l.shared.transform_context[listener_index])
+        if c.transform_state == NULL:
+            c.transform = NULL
+            service_close(l, c, NO_ROOM)
+            return False
     if poller_add(&l.poller, fd, connection_key(c), READABLE) < 0:
         # Never watched, so there is nothing to unwatch; epoll does not mind being asked.
         service_close(l, c, NO_ROOM)
@@ -400,8 +411,12 @@ cdef void service_answer(Loop *l, Connection *c, Chain *reply) noexcept nogil:
 
 
 cdef void service_resume(Loop *l, Connection *c) noexcept nogil:
-    if c.fd >= 0 and c.more and may_handle(l, c):
-        handle_frames(l, c, c.own + c.start, c.filled - c.start)
+    if c.fd >= 0 and may_handle(l, c):
+        if c.more:
+            handle_frames(l, c, c.own + c.start, c.filled - c.start)
+        elif hidden_bytes(c) > 0:
+            receive(l, c)
+            return
     flush(l, c)
 
 
@@ -431,7 +446,7 @@ cdef void flush(Loop *l, Connection *c) noexcept nogil:
         if l.draining and (c.waiting == NO_REQUEST or c.waiting == STALLED_REQUEST):
             service_close(l, c, DRAINED)
             return
-    if (outcome == TURN_OVER or (c.more and may_handle(l, c))) and not linked(&c.turn):
+    if (outcome == TURN_OVER or ((c.more or hidden_bytes(c) > 0) and may_handle(l, c))) and not linked(&c.turn):
         list_append(&l.turn, &c.turn)
     # READABLE is asked for again as soon as it may be used, but dropped only when it is in the way (service_event):
     # a client that waits for its answers costs no system call for either.
