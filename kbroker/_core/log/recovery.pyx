@@ -15,13 +15,13 @@ from kbroker._core.log.leftovers cimport clear_leftovers
 from kbroker._core.log.open_files cimport files_forget, files_note, files_open_log
 from kbroker._core.log.producer_state cimport producers_clear, producers_note, producers_read_snapshot
 from kbroker._core.log.segment cimport (
-    Segment, Walk, segment_account, segment_close_files, segment_load_tail, segment_open_log, segment_release,
+    Segment, Walk, batch_belongs, segment_account, segment_close_files, segment_load_tail, segment_open_log, segment_release,
     segment_remove_files, segment_reset_indexes, segment_write_indexes, walk_begin, walk_header, walk_next,
 )
 from kbroker._core.log.state cimport RECOVERY_NOTES_MAX, RecoveryNote, active
 from kbroker._core.record.batch cimport (
     ATTR_CONTROL, BATCH_HEADER_BYTES, batch_attributes, batch_base_offset, batch_has_producer_id, batch_last_offset,
-    batch_last_offset_delta, batch_leader_epoch, batch_magic, batch_size_bytes, check_batch,
+    batch_leader_epoch, batch_magic, batch_size_bytes, check_batch,
 )
 from kbroker._core.record.compression cimport Scratch, empty_scratch, scratch_free, scratch_reserve
 
@@ -104,7 +104,7 @@ cdef int remove_orphans(const Log *log, const Offsets *logs, const Offsets *inde
     return rc
 
 
-cdef const char *fault_of(const uint8_t *batch, int64_t available, int64_t next_offset) noexcept nogil:
+cdef const char *fault_of(const Segment *s, const uint8_t *batch, int64_t available) noexcept nogil:
     # Why the bytes at hand are not the next batch; NULL when they are.
     if available < BATCH_HEADER_BYTES:
         return b"a batch header is cut short"
@@ -116,7 +116,7 @@ cdef const char *fault_of(const uint8_t *batch, int64_t available, int64_t next_
         return b"a batch is cut short"
     if check_batch(batch, available) != NONE:
         return b"a batch does not match its checksum"
-    if batch_base_offset(batch) < next_offset or batch_last_offset_delta(batch) < 0:
+    if not batch_belongs(s, batch):
         return b"a batch does not follow the one before it"
     return NULL
 
@@ -148,7 +148,7 @@ cdef int scan_segment(Log *log, Segment *s, Scratch *buffer, const char **reason
             window_at = position
             window_length = n
             continue
-        reason[0] = fault_of(batch, n, s.next_offset)
+        reason[0] = fault_of(s, batch, n)
         if reason[0] != NULL:
             break
         rc = segment_account(s, batch, position, log.config.index_interval_bytes)

@@ -9,6 +9,7 @@
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 from kbroker._core.log.files cimport pthread_mutex_t
 from kbroker._core.log.sparse_index cimport SparseIndex
+from kbroker._core.record.batch cimport batch_base_offset, batch_last_offset_delta
 
 cdef enum:
     NOT_LOADED = -2          # of the timestamps: look into the files first
@@ -52,6 +53,14 @@ cdef int segment_load_first_timestamp(Segment *s) noexcept nogil
 cdef int segment_load_max_timestamp(Segment *s) noexcept nogil
 cdef int segment_load_tail(Segment *s) noexcept nogil                     # next_offset and timestamps after the last index entry
 cdef int segment_remove_files(Segment *s) noexcept nogil
+
+
+cdef inline bint batch_belongs(const Segment *s, const uint8_t *batch) noexcept nogil:
+    # May this batch stand at the segment's end? No checksum covers the base offset, so files are asked again and again.
+    cdef int64_t base_offset = batch_base_offset(batch)
+    cdef int64_t delta = batch_last_offset_delta(batch)
+    return s.next_offset <= base_offset and 0 <= delta <= <int64_t> 0x7fffffff - (base_offset - s.base_offset)
+
 
 # A walk over batch headers in a file, a window at a time. The headers are not trusted: whatever does not look like a
 # whole v2 batch below `end` stops the walk.

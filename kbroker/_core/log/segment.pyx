@@ -250,6 +250,8 @@ cdef int segment_rebuild_indexes(Segment *s, int32_t index_interval_bytes) noexc
         header = walk_header(&w)
         if header == NULL:
             break
+        if not batch_belongs(s, header):
+            return -EIO
         rc = segment_account(s, header, w.position, index_interval_bytes)
         if rc != 0:
             return rc
@@ -319,7 +321,7 @@ cdef int segment_load_tail(Segment *s) noexcept nogil:
         header = walk_header(&w)
         if header == NULL:
             break
-        if batch_last_offset(header) < s.next_offset:
+        if not batch_belongs(s, header):
             return -EINVAL
         if batch_max_timestamp(header) > s.max_timestamp:
             s.max_timestamp = batch_max_timestamp(header)
