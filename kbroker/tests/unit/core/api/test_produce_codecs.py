@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbroker.tests.unit.core.api.given import Node, ask, batch, of, only, produce_request, values_of
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    node = Node(tmp_path)
+    node.topic("t", partitions=2)
+    return node
+
+
+@pytest.mark.parametrize(("version", "error"), [(6, 76), (7, 0)])
+def test_zstd_needs_version_7(node: Node, version: int, error: int) -> None:
+    (topic,) = node.produce([(0, batch(b"a" * 100, codec=4))], version).responses
+    assert topic.partition_responses[0].error_code == error
+
+
+def test_a_codec_without_an_engine_leaves_with_nothing_appended(tmp_path: Path) -> None:
+    node = Node(tmp_path, force_fallback_codecs=1 << 1)
+    one, two = node.topic("t", partitions=2)
+    outcome, reply, _ = node.send(produce_request([(0, batch()), (1, batch(b"a" * 100, codec=1))]), 9)
+    assert (outcome, reply) == ("POST", None)
+    assert (one.high_watermark, two.high_watermark) == (0, 0)
+
+
+def test_the_control_side_can_append_what_it_inflated(node: Node) -> None:
+    partition = node.topics["t"][0]
+    plain = batch(b"a", b"b")
+    result = partition.produce(batch(b"a", b"b", codec=1), -1, plain[61:])
+    assert (result.error, result.base_offset, result.log_start_offset) == (0, 0, 0)
+    assert partition.high_watermark == 2
+    assert values_of(only(node.fetch([of("t", ask())])).records) == [b"a", b"b"]
