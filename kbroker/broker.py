@@ -183,7 +183,7 @@ class Broker:
 
     def break_down(self, reason: str, error: BaseException) -> None:
         """Something failed without which no broker can go on: it is logged, and whoever started us is told once."""
-        self.log.exception(reason, error)
+        self.log.error(reason, cause=error)
         if not self.failed:
             self.failed = True
             if self._on_failure is not None:
@@ -200,6 +200,7 @@ class _Node:
         self._requests: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.Task[None]] = []
         self._undo: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._gateway: Gateway | None = None
 
     async def start(self) -> list[Listener]:
         """The listeners as clients reach them. If a step fails, those before it are taken back."""
@@ -256,8 +257,8 @@ class _Node:
             in_thread=in_thread,
         )
         names = [one.name for one in self._config.listeners]
-        gateway = Gateway(self._core, rooms, self._log, names, self._spawn)
-        loop.add_reader(self._core.fileno(), gateway.serve_pending)
+        self._gateway = Gateway(self._core, rooms, self._log, names, self._spawn)
+        loop.add_reader(self._core.fileno(), self._gateway.serve_pending)
         self._timers.append(loop.create_task(self._watch(), name="kbroker-watch"))
         self._timers.append(loop.create_task(self._checkpoint(), name="kbroker-checkpoint"))
 
@@ -288,6 +289,8 @@ class _Node:
         task.add_done_callback(self._requests.discard)
 
     async def _on_commit(self, image: ClusterImage, delta: Delta) -> None:
+        if self._gateway is not None:
+            self._gateway.forget_answers()
         if delta.features:
             self._publish_apis(image)
 

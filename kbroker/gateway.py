@@ -20,6 +20,9 @@ from kbroker.observe.logging import BrokerLog
 from kbroker.protocol import apis, codec
 
 TAKEN_AT_ONCE = 256  # frames per turn of the loop, so that timers and waiting handlers get their turn too
+KEPT_MAX = 256  # answers kept for clients that ask the same again
+KEPT_FRAME_MAX = 1_024  # bytes of a request, and
+KEPT_REPLY_MAX = 262_144  # of a reply, beyond which it is not kept
 
 Posted = tuple[int, int, int, str, int, bytes]  # token, listener index, principal, peer's host and port, frame
 
@@ -48,11 +51,27 @@ class Gateway:
         self._log = log
         self._listener_names = listener_names
         self._spawn = spawn
+        # What was answered to whom, without the correlation ids: clients ask for the same metadata over and over.
+        self._kept: dict[tuple[int, int, bytes, bytes], bytes] = {}
+
+    def forget_answers(self) -> None:
+        """The cluster image has changed: what was kept may be wrong now."""
+        self._kept.clear()
 
     def serve_pending(self) -> None:
         """Called when the mailbox has frames. What must wait is spawned; the rest is answered before this returns."""
         for token, listener, principal, host, port, frame in self._mailbox.take(TAKEN_AT_ONCE):
-            self._serve(token, listener, principal, f"{host}:{port}", frame)
+            kept = self._kept.get((listener, principal, frame[:4], frame[8:]))
+            if kept is not None:
+                self._mailbox.reply(token, frame[4:8] + kept)
+            else:
+                self._serve(token, listener, principal, f"{host}:{port}", frame)
+
+    def _keep(self, listener: int, principal: int, frame: bytes, payload: bytes) -> None:
+        if len(frame) <= KEPT_FRAME_MAX and len(payload) <= KEPT_REPLY_MAX:
+            if len(self._kept) >= KEPT_MAX:
+                self._kept.clear()
+            self._kept[listener, principal, frame[:4], frame[8:]] = payload[4:]
 
     def _serve(self, token: int, listener: int, principal: int, peer: str, frame: bytes) -> None:
         try:
@@ -83,7 +102,9 @@ class Gateway:
         if isinstance(answer, Coroutine):
             self._spawn(self._finish(token, row, request, ctx, answer))
         else:
-            self._reply(token, row, request, ctx, answer)
+            payload = self._reply(token, row, request, ctx, answer)
+            if row.steady and payload is not None:
+                self._keep(listener, principal, frame, payload)
 
     async def _finish(
         self, token: int, row: Row, request: Any, ctx: Context, waiting: Coroutine[Any, Any, Any]
@@ -95,13 +116,15 @@ class Gateway:
             return
         self._reply(token, row, request, ctx, answer)
 
-    def _reply(self, token: int, row: Row, request: Any, ctx: Context, answer: Any) -> None:
+    def _reply(self, token: int, row: Row, request: Any, ctx: Context, answer: Any) -> bytes | None:
+        """Sends the answer; returns what was sent, if it was the answer."""
         try:
             payload = None if answer is NO_REPLY else codec.encode_response(answer, ctx.api_version, ctx.correlation_id)
         except codec.EncodeError as error:
             self._fail(token, row, request, ctx, error)  # our own mistake, and the client is told so
-            return
+            return None
         self._mailbox.reply(token, payload)
+        return payload
 
     def _fail(self, token: int, row: Row, request: Any, ctx: Context, error: Exception) -> None:
         if isinstance(error, HangUpError):
@@ -109,9 +132,9 @@ class Gateway:
             return
         code = error.code if isinstance(error, KafkaError) else UnknownServerError.code
         if not isinstance(error, KafkaError):
-            self._log.exception(
+            self._log.error(
                 "a request failed",
-                error,
+                cause=error,
                 api_key=row.key,
                 api_version=ctx.api_version,
                 client_id=ctx.client_id,

@@ -11,7 +11,9 @@ from kbroker.config import Dynamic
 
 if TYPE_CHECKING:
     from kbroker.cluster.image import ClusterImage
+    from kbroker.cluster.runtime import Replicas
     from kbroker.config import Config
+    from kbroker.quorum.driver import Controller
 
 NO_REPLY = object()  # what a handler returns when the client waits for nothing (Produce with acks 0)
 NOT_REQUESTED = -2147483648  # AuthorizedOperations when the client did not ask for them
@@ -28,8 +30,8 @@ class Rooms:
     node_id: int
     cluster_id: str
     config: Config
-    controller: Any
-    replicas: Any
+    controller: Controller
+    replicas: Replicas
     producer_ids: ProducerIds
     in_thread: Callable[..., Awaitable[Any]]  # for what would hold the loop: in_thread(function, *arguments)
 

@@ -32,7 +32,7 @@ def _failed(request: MetadataRequest, code: int, version: int) -> MetadataRespon
     )
 
 
-@api(3, versions="0-13", failed=_failed)
+@api(3, versions="0-13", failed=_failed, steady=True)
 def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
     if request.topics is None or (not request.topics and ctx.api_version == 0):
         return _response(request, ctx, [_topic(ctx, request, topic) for topic in ctx.rooms.image.topics.values()])

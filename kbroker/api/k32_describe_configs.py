@@ -83,4 +83,5 @@ def _entry(entry: ConfigEntry, include_synonyms: bool) -> Entry:
         if include_synonyms
         else [],
         config_type=entry.type,
+        documentation=None,
     )

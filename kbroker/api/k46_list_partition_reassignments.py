@@ -34,4 +34,4 @@ def list_partition_reassignments(
         ]
         if ongoing:
             topics.append(OngoingTopic(name=name, partitions=ongoing))
-    return ListPartitionReassignmentsResponse(topics=topics)
+    return ListPartitionReassignmentsResponse(error_message=None, topics=topics)

@@ -24,6 +24,7 @@ class Row:
     handler: Handler | None  # None: answered in _core and never posted to the control loop
     failed: Failure | None  # the reply when the handler broke: every item of the request with this error code
     native: bool  # answered in _core; a handler beside it serves what _core hands over
+    steady: bool = False  # an answer given at once stays right until the cluster image changes: it may be kept
 
 
 class Registry:
@@ -56,7 +57,13 @@ def _version_range(text: str) -> tuple[int, int]:
 
 
 def api(
-    key: int, *, versions: str, failed: Failure | None = None, native: bool = False, advertised: str | None = None
+    key: int,
+    *,
+    versions: str,
+    failed: Failure | None = None,
+    native: bool = False,
+    steady: bool = False,
+    advertised: str | None = None,
 ) -> Callable[[Handler], Handler]:
     """Registers the decorated handler for `key`. `versions` are those it really answers, as "low-high"."""
     low, high = _version_range(versions)
@@ -65,7 +72,7 @@ def api(
         raise ValueError(f"API key {key} parses {versions} but would advertise {advertised}")
 
     def register(handler: Handler) -> Handler:
-        REGISTRY.add(Row(key, low, high, advertised_low, handler, failed, native))
+        REGISTRY.add(Row(key, low, high, advertised_low, handler, failed, native, steady))
         return handler
 
     return register

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from collections.abc import MutableMapping
 from threading import Condition, Thread
 from typing import Any, TextIO
 
@@ -48,12 +49,11 @@ class BrokerLog:
     def warning(self, event: str, **fields: Any) -> None:
         self._put("warning", event, fields)
 
-    def error(self, event: str, **fields: Any) -> None:
+    def error(self, event: str, cause: BaseException | None = None, **fields: Any) -> None:
+        """With the exception that caused it, its traceback is written as well."""
+        if cause is not None:
+            fields["exc_info"] = (type(cause), cause, cause.__traceback__)
         self._put("error", event, fields)
-
-    def exception(self, event: str, error: BaseException, **fields: Any) -> None:
-        """An error together with the traceback it carries."""
-        self._put("error", event, {**fields, "exc_info": (type(error), error, error.__traceback__)})
 
     def _put(self, level: str, event: str, fields: dict[str, Any]) -> None:
         if LEVELS[level] < self._threshold:
@@ -124,7 +124,7 @@ class BrokerLog:
         )
 
 
-def _as_host_call(_logger: Any, _method: str, fields: dict[str, Any]) -> tuple[tuple[str], dict[str, Any]]:
+def _as_host_call(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> tuple[Any, ...]:
     del fields["timestamp"]  # the host's handlers stamp their own
     error = fields.pop("exc_info", None)
     line = " ".join([fields.pop("event"), *(f"{name}={value!r}" for name, value in fields.items())])

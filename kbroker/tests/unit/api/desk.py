@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -62,10 +62,12 @@ class FakeController:
             shuffle=chance.shuffle,
         )
         self.next_id = 1000
+        self.committed: Callable[[], None] = lambda: None
 
     def apply(self, records: Sequence[Message]) -> None:
         for record in records:
             self.image.apply(record)
+        self.committed()
 
     async def create_topics(
         self, wanted: Sequence[decisions.NewTopic], *, validate_only: bool = False
@@ -160,6 +162,7 @@ class Desk:
             NODE_ID, "a-cluster-id", self.config, self.controller, self.replicas, producer_ids, asyncio.to_thread
         )
         self.gateway = Gateway(self.mailbox, rooms, self.log, [LISTENER], self._waiting.append)
+        self.controller.committed = self.gateway.forget_answers
         self._token = 0
 
     def post(self, frame: bytes) -> int:

@@ -11,7 +11,12 @@ from kbroker.api import registry
 from kbroker.api.context import NO_REPLY
 from kbroker.errors import NotControllerError
 from kbroker.protocol import codec
-from kbroker.protocol.messages import DescribeClusterRequest, DescribeClusterResponse, MetadataRequest
+from kbroker.protocol.messages import (
+    CreateTopicsRequest,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+)
 from kbroker.tests.unit.api.desk import Desk
 
 Put = Callable[..., None]
@@ -103,3 +108,32 @@ def test_bytes_behind_the_body_are_ignored() -> None:
     desk = Desk()
     token = desk.post(codec.encode_request(MetadataRequest(topics=[]), 12, 5) + b"left over")
     assert token in desk.mailbox.replies
+
+
+def ask_for_metadata(desk: Desk, *names: str, correlation_id: int = 5) -> bytes:
+    request = MetadataRequest(topics=[MetadataRequest.Topic(name=name) for name in names])
+    payload = desk.mailbox.replies[desk.post(codec.encode_request(request, 12, correlation_id))]
+    assert payload is not None
+    return payload
+
+
+def test_the_same_question_gets_the_kept_answer_under_its_own_correlation_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    ask_for_metadata(desk, "t")  # creates it
+    first = ask_for_metadata(desk, "t", correlation_id=5)
+    monkeypatch.setattr(codec, "decode", broken)
+    second = ask_for_metadata(desk, "t", correlation_id=6)
+    assert (first[:4], second[:4]) == (b"\x00\x00\x00\x05", b"\x00\x00\x00\x06")
+    assert first[4:] == second[4:]
+
+
+def test_a_kept_answer_is_forgotten_when_the_image_changes() -> None:
+    desk = Desk(auto_create_topics_enable=False)
+    before = ask_for_metadata(desk, "t")
+    desk.ask(
+        CreateTopicsRequest(
+            topics=[CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)]
+        ),
+        7,
+    )
+    assert ask_for_metadata(desk, "t") != before

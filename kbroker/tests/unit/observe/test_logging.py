@@ -56,7 +56,7 @@ def test_an_exception_is_written_with_its_traceback_and_without_local_variables(
     try:
         raise KeyError(len(held_by_a_local))
     except KeyError as error:
-        log.exception("a request failed", error, api_key=3)
+        log.error("a request failed", cause=error, api_key=3)
     log.close()
     assert "KeyError" in stream.getvalue()
     assert "api_key" in stream.getvalue()
