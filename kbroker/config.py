@@ -8,9 +8,10 @@ is accepted and ignored in silence.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from kbroker.config_table import ConfigError, Value, table, to_text, unknown_setting
 from kbroker.listeners import Listener, advertised_of, parse_listeners, parse_protocol_map
@@ -64,15 +65,13 @@ class ConfigType(IntEnum):
     PASSWORD = 9
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigSynonym:
+class ConfigSynonym(NamedTuple):
     name: str
     value: str | None
     source: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(NamedTuple):
     """One setting as DescribeConfigs tells it. `synonyms` are in order of precedence, the winner first."""
 
     name: str
@@ -84,8 +83,7 @@ class ConfigEntry:
     type: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unsupported:
+class Unsupported(NamedTuple):
     """A setting that was given, is valid, and changes nothing yet."""
 
     name: str
@@ -93,12 +91,14 @@ class Unsupported:
     sentence: str
 
 
-@dataclass(frozen=True)
-class Dynamic:
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Dynamic(NamedTuple):
     """Broker settings changed at run time, as the cluster image holds them (ConfigRecord, resource type BROKER)."""
 
-    broker: Mapping[str, str] = field(default_factory=dict)
-    default: Mapping[str, str] = field(default_factory=dict)
+    broker: Mapping[str, str] = NOTHING
+    default: Mapping[str, str] = NOTHING
 
 
 NOT_CHANGED = Dynamic()

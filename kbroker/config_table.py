@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 Value = bool | int | float | str | list[str] | None
 
@@ -17,8 +17,7 @@ class ConfigError(ValueError):
     """A setting that cannot be used. The text is one sentence for whoever wrote the setting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     name: str
     type: str
     default: str | None  # as text; None is null
@@ -139,8 +138,7 @@ def _java_double(value: float) -> str:
     return f"{mantissa}{'' if '.' in mantissa else '.0'}E{int(exponent)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     broker: Mapping[str, Setting]
     topic: Mapping[str, Setting]
 

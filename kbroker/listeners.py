@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 # SecurityProtocol ids, as RegisterBrokerRecord and UpdateMetadata carry them.
 PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 AVAILABLE = ("PLAINTEXT",)
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(NamedTuple):
     name: str
     host: str  # "" binds every interface
     port: int  # 0 takes a free one

@@ -7,7 +7,7 @@ it registers and given back when it is unfenced, so every restart is a new leade
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbroker.cluster.image import NO_LEADER, BrokerImage, ClusterImage, Endpoint, PartitionImage
 from kbroker.errors import DuplicateBrokerRegistrationError, InconsistentClusterIdError
@@ -20,8 +20,7 @@ from kbroker.protocol.records import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(NamedTuple):
     """What a node says of itself when it starts."""
 
     node_id: int

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 
-
-@dataclass(slots=True)
 class Delta:
-    topics: set[bytes] = field(default_factory=set)  # ids: created, or a partition of it changed
-    deleted_topics: dict[bytes, str] = field(default_factory=dict)  # id -> name
-    configs: set[tuple[int, str]] = field(default_factory=set)  # (resource type, resource name)
-    brokers: bool = False
-    features: bool = False
-    producer_ids: bool = False
+    __slots__ = ("brokers", "configs", "deleted_topics", "features", "producer_ids", "topics")
+
+    def __init__(self) -> None:
+        self.topics: set[bytes] = set()  # ids: created, or a partition of it changed
+        self.deleted_topics: dict[bytes, str] = {}  # id -> name
+        self.configs: set[tuple[int, str]] = set()  # (resource type, resource name)
+        self.brokers = False
+        self.features = False
+        self.producer_ids = False
 
     def __bool__(self) -> bool:
         named = self.topics or self.deleted_topics or self.configs

@@ -8,8 +8,7 @@ appended, so that the next decision takes the last one into account (see quorum/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbroker.cluster.delta import Delta
 from kbroker.protocol.message import Message
@@ -49,8 +48,7 @@ NO_LEADER = -1
 NO_LEADER_CHANGE = -2
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionImage:
+class PartitionImage(NamedTuple):
     """One partition. `leader_epoch` rises with each change of leader, `partition_epoch` with each change."""
 
     replicas: tuple[int, ...]
@@ -66,23 +64,20 @@ class PartitionImage:
     last_known_elr: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
-class TopicImage:
+class TopicImage(NamedTuple):
     name: str
     topic_id: bytes
-    partitions: dict[int, PartitionImage] = field(default_factory=dict)
+    partitions: dict[int, PartitionImage]
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     name: str
     host: str
     port: int
     security_protocol: int
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerImage:
+class BrokerImage(NamedTuple):
     """A registered broker. Its epoch is the offset of its registration; a fenced one leads nothing."""
 
     broker_id: int
@@ -182,7 +177,7 @@ class ClusterImage:
 
     def _take_topic(self, record: TopicRecord, delta: Delta) -> None:
         assert record.name not in self.topics, record.name
-        topic = TopicImage(record.name, record.topic_id)
+        topic = TopicImage(record.name, record.topic_id, {})
         self.topics[record.name] = self.topics_by_id[record.topic_id] = topic
         delta.topics.add(record.topic_id)
 
@@ -254,22 +249,22 @@ class ClusterImage:
     def _take_registration_change(self, record: BrokerRegistrationChangeRecord, delta: Delta) -> None:
         broker = self._broker(record.broker_id, record.broker_epoch)
         if record.fenced:  # -1 unfences, 1 fences, 0 leaves it
-            broker = replace(broker, fenced=record.fenced > 0)
+            broker = broker._replace(fenced=record.fenced > 0)
         if record.in_controlled_shutdown:
-            broker = replace(broker, in_controlled_shutdown=record.in_controlled_shutdown > 0)
+            broker = broker._replace(in_controlled_shutdown=record.in_controlled_shutdown > 0)
         if record.log_dirs:
-            broker = replace(broker, log_dirs=tuple(record.log_dirs))
+            broker = broker._replace(log_dirs=tuple(record.log_dirs))
         if record.cordoned_log_dirs is not None:
-            broker = replace(broker, cordoned_log_dirs=tuple(record.cordoned_log_dirs))
+            broker = broker._replace(cordoned_log_dirs=tuple(record.cordoned_log_dirs))
         self.brokers[record.broker_id] = broker
         delta.brokers = True
 
     def _take_fence(self, record: FenceBrokerRecord, delta: Delta) -> None:
-        self.brokers[record.id] = replace(self._broker(record.id, record.epoch), fenced=True)
+        self.brokers[record.id] = self._broker(record.id, record.epoch)._replace(fenced=True)
         delta.brokers = True
 
     def _take_unfence(self, record: UnfenceBrokerRecord, delta: Delta) -> None:
-        self.brokers[record.id] = replace(self._broker(record.id, record.epoch), fenced=False)
+        self.brokers[record.id] = self._broker(record.id, record.epoch)._replace(fenced=False)
         delta.brokers = True
 
     def _broker(self, broker_id: int, broker_epoch: int) -> BrokerImage:
@@ -290,7 +285,7 @@ class ClusterImage:
         named = [self.topics[record.topic_name]] if record.topic_name else list(self.topics.values())
         for topic in named:
             for index, partition in topic.partitions.items():
-                topic.partitions[index] = replace(partition, elr=(), last_known_elr=())
+                topic.partitions[index] = partition._replace(elr=(), last_known_elr=())
             delta.topics.add(topic.topic_id)
 
     def _keep(self, record: Message, delta: Delta) -> None:

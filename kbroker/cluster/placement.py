@@ -8,13 +8,12 @@ never a fenced broker; other replicas may be, when there are not enough others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbroker.errors import InvalidReplicationFactorError
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     broker_id: int
     rack: str | None
     fenced: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbroker.cluster.image import ClusterImage
 from kbroker.errors import StaleBrokerEpochError, UnknownServerError
@@ -12,10 +12,9 @@ BLOCK_SIZE = 1000
 _LAST_ID = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdBlock:
+class ProducerIdBlock(NamedTuple):
     first: int
-    count: int
+    count: int  # type: ignore[assignment]  # what it is called counts more than tuple.count
 
 
 def allocate(image: ClusterImage, broker_id: int, broker_epoch: int) -> tuple[list[ProducerIdsRecord], ProducerIdBlock]:

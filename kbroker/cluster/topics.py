@@ -7,7 +7,8 @@ the order of brokers) is handed in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from kbroker.cluster.image import TOPIC_RESOURCE, ClusterImage, TopicImage
 from kbroker.cluster.placement import Candidate, place
@@ -33,11 +34,12 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 MAX_NAME_LENGTH = 249
 MAX_PARTITIONS_PER_REQUEST = 10_000  # Kafka's bound on one request; without it a few bytes could ask for billions
 
+NO_CONFIGS: Mapping[str, Any] = MappingProxyType({})
+
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(NamedTuple):
     """What the edge brings to a decision: the broker's settings, and chance."""
 
     num_partitions: int
@@ -48,34 +50,34 @@ class Rules:
     delete_enabled: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(NamedTuple):
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
     assignments: Sequence[tuple[int, Sequence[int]]] = ()  # (partition, replicas); empty: placed here
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = NO_CONFIGS
 
 
-@dataclass(frozen=True, slots=True)
-class TopicResult:
+class TopicResult(NamedTuple):
     name: str | None
     error_code: int = 0
     error_message: str | None = None
     topic_id: bytes = ZERO_UUID
     num_partitions: int = -1
     replication_factor: int = -1
-    configs: Mapping[str, str] = field(default_factory=dict)  # what was set on the topic
+    configs: Mapping[str, str] = NO_CONFIGS  # what was set on the topic
 
     @classmethod
     def failed(cls, name: str | None, error: KafkaError, topic_id: bytes = ZERO_UUID) -> TopicResult:
         return cls(name, error.code, error.message, topic_id)
 
 
-@dataclass(slots=True)
 class Decision:
-    results: list[TopicResult] = field(default_factory=list)
-    records: list[Message] = field(default_factory=list)
+    __slots__ = ("records", "results")
+
+    def __init__(self) -> None:
+        self.results: list[TopicResult] = []
+        self.records: list[Message] = []
 
 
 def topic_name_error(name: str) -> str | None:

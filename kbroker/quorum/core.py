@@ -16,9 +16,9 @@ first one not held.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from enum import Enum
+from typing import NamedTuple
 
 from kbroker.quorum.votes import Tally, held_by_majority
 
@@ -44,8 +44,7 @@ _MOVES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Election:
+class Election(NamedTuple):
     """What must survive a restart (the file quorum-state): a vote given in an epoch is never given again."""
 
     epoch: int = 0
@@ -53,16 +52,14 @@ class Election:
     voted_id: int = NOBODY
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class LogEnd:
+class LogEnd(NamedTuple):
     """Orders logs by how much they know: the epoch of the last record first, then the end offset."""
 
     epoch: int
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class VoteRequest:
+class VoteRequest(NamedTuple):
     to: int
     candidate_id: int
     epoch: int
@@ -70,8 +67,7 @@ class VoteRequest:
     pre_vote: bool
 
 
-@dataclass(frozen=True, slots=True)
-class VoteReply:
+class VoteReply(NamedTuple):
     voter_id: int
     epoch: int
     leader_id: int
@@ -79,8 +75,7 @@ class VoteReply:
     pre_vote: bool
 
 
-@dataclass(frozen=True, slots=True)
-class BeginEpoch:
+class BeginEpoch(NamedTuple):
     """A new leader makes itself known; repeated until acknowledged."""
 
     to: int
@@ -88,8 +83,7 @@ class BeginEpoch:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderChange:
+class LeaderChange(NamedTuple):
     """The control record with which an epoch's log begins."""
 
     leader_id: int
@@ -98,18 +92,26 @@ class LeaderChange:
     granting_voters: tuple[int, ...]
 
 
-@dataclass(slots=True)
 class Step:
-    persist: Election | None = None
-    append: LeaderChange | None = None
-    messages: list[VoteRequest | BeginEpoch] = field(default_factory=list)
-    reply: VoteReply | None = None
-    high_watermark: int | None = None  # it has risen to this
-    deadline_ms: int | None = None  # call on_timeout then, unless a later step says otherwise
+    __slots__ = ("append", "deadline_ms", "high_watermark", "messages", "persist", "reply")
+
+    def __init__(
+        self,
+        *,
+        persist: Election | None = None,
+        messages: Sequence[VoteRequest | BeginEpoch] = (),
+        high_watermark: int | None = None,
+        deadline_ms: int | None = None,
+    ) -> None:
+        self.persist = persist
+        self.append: LeaderChange | None = None
+        self.messages = messages
+        self.reply: VoteReply | None = None
+        self.high_watermark = high_watermark  # it has risen to this
+        self.deadline_ms = deadline_ms  # call on_timeout then, unless a later step says otherwise
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(NamedTuple):
     election_ms: int = 1000
     fetch_ms: int = 2000
 

@@ -18,8 +18,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kbroker._core.clock import BrokerClock
 from kbroker._core.log.partition_log import PartitionLog
@@ -63,15 +62,13 @@ FROM_QUORUM = 3
 _READ_BYTES = 1 << 20
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(NamedTuple):
     end_offset: int  # answered once the high watermark is here
     answer: asyncio.Future[Any]
     result: Any
 
 
-@dataclass(slots=True)
-class _Appended:
+class _Appended(NamedTuple):
     end_offset: int
     records: Sequence[Message]
 

@@ -7,7 +7,7 @@ type 2  LeaderChange   3  SnapshotHeader   4  SnapshotFooter   5  KRaftVersion  
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbroker._core.record.records import BatchHeader, BrokenRecords, Record, batches, build_batch, iterate
 from kbroker.protocol.codec import DecodeError, decode, decode_metadata_record, encode, encode_metadata_record
@@ -29,8 +29,7 @@ class BrokenMetadataError(ValueError):
     """A metadata log or snapshot that cannot be understood: going on would lose or invent state."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     header: BatchHeader
     records: list[Message]  # of the cluster image; empty for a control batch
     control: tuple[tuple[int, bytes], ...] = ()  # (type, value)
@@ -40,12 +39,14 @@ class Batch:
         return [kind for kind, _ in self.control]
 
 
-@dataclass(slots=True)
 class Membership:
     """What control records say of the voters: nothing when they are static, else who they are (KIP-853)."""
 
-    kraft_version: int = 0
-    voters: VotersRecord | None = None
+    __slots__ = ("kraft_version", "voters")
+
+    def __init__(self, kraft_version: int = 0, voters: VotersRecord | None = None) -> None:
+        self.kraft_version = kraft_version
+        self.voters = voters
 
     def take(self, batch: Batch) -> None:
         try:

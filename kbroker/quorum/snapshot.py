@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kbroker._core.record.records import Record, build_batch
 from kbroker.cluster.features import FINALISED
@@ -42,8 +42,7 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _RECORDS_PER_BATCH = 1000
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class SnapshotId:
+class SnapshotId(NamedTuple):
     end_offset: int
     epoch: int
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 
 def majority_of(voters: Iterable[int]) -> int:
     return len(set(voters)) // 2 + 1
 
 
-@dataclass(slots=True)
 class Tally:
     """The votes of one round. A voter counts once; who is no voter does not count."""
 
-    voters: frozenset[int]
-    granted: set[int] = field(default_factory=set)
-    rejected: set[int] = field(default_factory=set)
+    __slots__ = ("granted", "rejected", "voters")
+
+    def __init__(self, voters: frozenset[int]) -> None:
+        self.voters = voters
+        self.granted: set[int] = set()
+        self.rejected: set[int] = set()
 
     def count(self, voter_id: int, granted: bool) -> None:
         if voter_id in self.voters and voter_id not in self.granted | self.rejected:

@@ -18,8 +18,8 @@ import shutil
 import struct
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from kbroker._core.clock import BrokerClock
 from kbroker._core.log.open_files import FileBudget
@@ -71,8 +71,7 @@ def random_uuid() -> bytes:
             return raw
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(NamedTuple):
     cluster_id: str
     node_id: int
     directory_id: bytes
@@ -104,19 +103,19 @@ def write_meta(directory: Path, meta: MetaProperties) -> None:
     write_whole(directory / META_PROPERTIES, content.encode())
 
 
-@dataclass
 class LogDir:
     """One directory, locked."""
 
-    path: Path
-    meta: MetaProperties
-    lock: int
-    formatted: bool  # by this start: it was new
-    clean: bool = False  # the last stop left its marker
-    previous_broker_epoch: int = -1
-    recovery_points: Offsets = field(default_factory=dict)
-    high_watermarks: Offsets = field(default_factory=dict)
-    log_start_offsets: Offsets = field(default_factory=dict)
+    def __init__(self, path: Path, meta: MetaProperties, lock: int, formatted: bool) -> None:
+        self.path = path
+        self.meta = meta
+        self.lock = lock
+        self.formatted = formatted  # by this start: it was new
+        self.clean = False  # the last stop left its marker
+        self.previous_broker_epoch = -1
+        self.recovery_points: Offsets = {}
+        self.high_watermarks: Offsets = {}
+        self.log_start_offsets: Offsets = {}
 
 
 class LogDirs:

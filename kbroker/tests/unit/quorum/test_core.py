@@ -12,7 +12,7 @@ def test_a_single_voter_elects_itself_at_once_in_a_new_epoch() -> None:
     step = alone(epoch=4, end_offset=20).start(now_ms=0)
     assert step.persist == Election(5, leader_id=1)
     assert step.append == LeaderChange(1, 5, (1,), (1,))
-    assert step.messages == []
+    assert not step.messages
     assert step.deadline_ms is None
 
 
