@@ -12,7 +12,7 @@ from kbroker._core.log.files cimport cut_file, pthread_mutex_lock, pthread_mutex
 from kbroker._core.log.flush cimport log_flush
 from kbroker._core.log.leader_epochs cimport epochs_assign, epochs_latest, epochs_write
 from kbroker._core.log.offset_index cimport OFFSET_ENTRY_BYTES
-from kbroker._core.log.open_files cimport files_note, files_open_log
+from kbroker._core.log.open_files cimport files_make_room, files_note, files_open_indexes, files_open_log, out_of_files
 from kbroker._core.log.producer_state cimport (
     CHECK_EPOCH, CHECK_SEQUENCE, ProducerBatch, producers_check, producers_expire, producers_note,
     producers_write_snapshot,
@@ -80,6 +80,8 @@ cdef int push_segment(Log *log, int64_t base_offset, bint create, int64_t now_ms
     s.roll_jitter_ms = jitter_of(log, base_offset)
     if create:
         rc = segment_create(s, log.config.segment_bytes if log.config.preallocate else 0)
+        while files_make_room(log.files, s, rc):
+            rc = segment_create(s, log.config.segment_bytes if log.config.preallocate else 0)
         if rc != 0:
             segment_release(s)
             return rc
@@ -95,8 +97,9 @@ cdef int roll(Log *log, int64_t base_offset, int64_t now_ms) noexcept nogil:
     cdef Segment *s = active(log)
     cdef int rc
     KB_ASSERT(base_offset > s.base_offset)
-    rc = segment_write_indexes(s, True)
-    files_note(log.files, s)
+    rc = files_open_indexes(log.files, s, log.config.index_interval_bytes)
+    if rc == 0:
+        rc = segment_write_indexes(s, True)
     if rc == 0 and log.config.preallocate and s.fd >= 0:
         rc = cut_file(s.fd, s.size_bytes)
     if rc == 0:
@@ -105,6 +108,8 @@ cdef int roll(Log *log, int64_t base_offset, int64_t now_ms) noexcept nogil:
         rc = epochs_write(&log.epochs, log.directory)
     if rc == 0:
         rc = push_segment(log, base_offset, True, now_ms)
+    if out_of_files(rc):
+        return rc                            # every step so far may be done again by the next append
     if rc != 0:
         return go_offline(log, rc)
     forget_positions(log)

@@ -4,6 +4,7 @@
 # Called by   log/* before a segment's files are used (under that log's lock), and when a log lets a segment go.
 # Threads     any. Locks: the caller's log, then `lock`, then a try at another log's: never a wait in that order reversed.
 # Invariants  only a segment that its log alone references is closed, so a reply in flight keeps its descriptor.
+from libc.errno cimport EMFILE, ENFILE
 from libc.stdint cimport int32_t
 from kbroker._core.log.files cimport pthread_mutex_t
 from kbroker._core.log.segment cimport Segment
@@ -25,6 +26,12 @@ cdef int files_open_log(OpenFiles *f, Segment *s) noexcept nogil          # 0 or
 cdef int files_open_indexes(OpenFiles *f, Segment *s, int32_t index_interval_bytes) noexcept nogil
 cdef void files_note(OpenFiles *f, Segment *s) noexcept nogil             # s has open files now
 cdef void files_forget(OpenFiles *f, Segment *s) noexcept nogil           # its log lets it go
+
+# After a call that failed with `rc`: closes some other segment if that may help; True: try again.
+cdef bint files_make_room(OpenFiles *f, const Segment *s, int rc) noexcept nogil
+
+cdef inline bint out_of_files(int rc) noexcept nogil:
+    return rc == -EMFILE or rc == -ENFILE
 
 cdef class FileBudget:
     cdef OpenFiles *files

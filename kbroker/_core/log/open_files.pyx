@@ -1,5 +1,5 @@
 # A ring of segments with open files and a hand that passes over it: what was not used since the hand's last round closes.
-from libc.errno cimport EINVAL, EMFILE, ENFILE, ENOENT
+from libc.errno cimport EINVAL, ENOENT
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free, realloc
 
@@ -98,9 +98,9 @@ cdef void files_forget(OpenFiles *f, Segment *s) noexcept nogil:
     pthread_mutex_unlock(&f.lock)
 
 
-cdef bint make_room(OpenFiles *f, const Segment *s, int rc) noexcept nogil:
+cdef bint files_make_room(OpenFiles *f, const Segment *s, int rc) noexcept nogil:
     cdef bint closed
-    if rc != -EMFILE and rc != -ENFILE:
+    if not out_of_files(rc):
         return False
     pthread_mutex_lock(&f.lock)
     closed = close_one(f, s)
@@ -114,7 +114,7 @@ cdef int files_open_log(OpenFiles *f, Segment *s) noexcept nogil:
         store_int32(&s.in_use, 1)
         return 0
     rc = segment_open_log(s)
-    while make_room(f, s, rc):
+    while files_make_room(f, s, rc):
         rc = segment_open_log(s)
     if rc == 0:
         files_note(f, s)
@@ -123,7 +123,7 @@ cdef int files_open_log(OpenFiles *f, Segment *s) noexcept nogil:
 
 cdef int files_open_indexes(OpenFiles *f, Segment *s, int32_t index_interval_bytes) noexcept nogil:
     cdef int rc = segment_open_indexes(s)
-    while make_room(f, s, rc):
+    while files_make_room(f, s, rc):
         rc = segment_open_indexes(s)
     if rc == -ENOENT or rc == -EINVAL:
         rc = segment_rebuild_indexes(s, index_interval_bytes)

@@ -247,6 +247,37 @@ def test_open_files_stay_within_their_budget(tmp_path: Path, clock: BrokerClock)
     ] * 2
 
 
+def test_a_process_that_runs_out_of_descriptors_closes_what_rests(tmp_path: Path, clock: BrokerClock) -> None:
+    resource = pytest.importorskip("resource")
+    logs = [
+        PartitionLog.open(tmp_path / f"t-{i}", clock, SMALL, files=budget)
+        for budget in [FileBudget(500)]
+        for i in range(30)
+    ]
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(fd) for fd in os.listdir("/proc/self/fd"))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 12, before[1]))
+        for _ in range(20):
+            for log in logs:
+                assert log.append(batch(2)).error == 0
+        assert all(offsets(log, 0, 300) == list(range(40)) for log in logs)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    for log in logs:
+        log.close(sync=False)
+
+
+def test_preallocated_room_is_given_back_when_the_log_is_closed(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log({"preallocate": "true", "segment.bytes": 1 << 20})
+    fill(log, 3)
+    (path,) = files(tmp_path, ".log")
+    assert path.stat().st_size == log.size_bytes
+    log.close()
+    assert path.stat().st_blocks * 512 <= 65536
+    assert offsets(open_log()) == list(range(6))
+
+
 def test_descriptors_close_on_exec(open_log: OpenLog) -> None:
     log = open_log()
     fill(log, 1)
