@@ -1,7 +1,7 @@
 import pytest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from kbroker._core.record import records
+from kbroker._core.record import batch, records
 from kbroker._core.record.records import BrokenRecords, Record
 
 SAMPLE = [
@@ -12,10 +12,10 @@ SAMPLE = [
 ]
 
 
-def kafka_python_batch(sample: list[Record]) -> bytes:
+def kafka_python_batch(sample: list[Record], codec: int = 0) -> bytes:
     builder = DefaultRecordBatchBuilder(
         magic=2,
-        compression_type=0,
+        compression_type=codec,
         is_transactional=0,
         producer_id=-1,
         producer_epoch=-1,
@@ -33,8 +33,17 @@ def test_a_batch_is_what_kafka_python_builds() -> None:
     assert ours == theirs
 
 
-def test_kafka_python_reads_our_batch() -> None:
-    batch = DefaultRecordBatch(records.build_batch(SAMPLE, base_offset=0))
+@pytest.mark.parametrize("codec", range(5))
+def test_what_kafka_python_compresses_is_accepted_and_read(codec: int) -> None:
+    theirs = kafka_python_batch(SAMPLE, codec)
+    assert records.batches(theirs)[0].codec == codec
+    assert batch.validate(theirs, SAMPLE[0].timestamp).batch == theirs
+    assert records.iterate(theirs) == SAMPLE
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_kafka_python_reads_our_batch(codec: int) -> None:
+    batch = DefaultRecordBatch(records.build_batch(SAMPLE, base_offset=0, codec=codec))
     assert batch.validate_crc()
     read = [Record(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in batch]
     assert read == SAMPLE
