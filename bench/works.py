@@ -21,10 +21,31 @@ SECONDS = 3.0
 
 def make_topic(server: Server, partitions: int = 4) -> str:
     name = f"race{next(_names):06d}"
-    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
     for created in admin.create_topics([NewTopic(name, partitions, 1)]).values():
         created.result(30)
+    settle(server, name, partitions)
     return name
+
+
+def settle(server: Server, topic: str, partitions: int) -> None:
+    """Returns once every partition takes records: Apache answers a creation before its broker has applied it."""
+    batch = frames.batch(1, 1)
+    deadline = time.monotonic() + 30
+    for partition in range(partitions):
+        while True:
+            try:
+                wireload.run(
+                    "127.0.0.1",
+                    server.port,
+                    [[frames.produce(topic, partition, batch)]],
+                    requests=1,
+                    check_offset=frames.produce_error_offset(topic),
+                )
+                break
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
 
 
 @dataclass
@@ -56,6 +77,7 @@ def librdkafka_produce(record_bytes: int, messages: int, codec: str = "none") ->
         producer = Producer(
             {
                 "bootstrap.servers": server.bootstrap,
+                "log_level": 0,
                 "acks": "all",
                 "linger.ms": 5,
                 "compression.type": codec,
@@ -155,7 +177,7 @@ def raw_fetch(fetch_bytes: int, connections: int = 4, depth: int = 1) -> Callabl
             fill(server, filled[server.port], 1024, records)
         topic = filled[server.port]
         step = max(64, fetch_bytes // 1024)
-        offsets = list(range(0, records - 2 * step, step))
+        offsets = list(range(step, records - 2 * step, step))  # past the small first batch
         requests = [
             [frames.fetch(topic, 0, offset, fetch_bytes) for offset in offsets[i::connections]]
             for i in range(connections)

@@ -136,7 +136,7 @@ def main() -> None:
     chance, ledger = random.Random(arguments.seed), Ledger()
     data_dir = Path(tempfile.mkdtemp(prefix="kbroker-crash-"))
     first = KbrokerServer(data_dir, config={"log.segment.bytes": str(4 * 1024 * 1024)})
-    admin = AdminClient({"bootstrap.servers": first.bootstrap})
+    admin = AdminClient({"bootstrap.servers": first.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
     first.stop(keep_data=True)
     for number in range(1, arguments.rounds + 1):

@@ -174,7 +174,7 @@ def campaign(count: int, seed: int) -> None:
     server = KbrokerServer()
     corpus = seeds()
     try:
-        admin = AdminClient({"bootstrap.servers": server.bootstrap})
+        admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
         for created in admin.create_topics([NewTopic(TOPIC, 2, 1), NewTopic("witness", 1, 1)]).values():
             created.result(30)
         attack(server, min(count, 5_000), seed + 1, corpus)  # warms pools and caches: the level to come back to
