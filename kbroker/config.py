@@ -122,6 +122,7 @@ class Config:
         self.advertised_listeners: list[Listener] = []
         self._read_listeners()
         self._check_roles()
+        self._check_directories()
 
     @classmethod
     def load(
@@ -396,6 +397,10 @@ class Config:
             raise ConfigError(f"inter.broker.listener.name is {between!r}, which is not one of the listeners.")
         if not self.listeners:
             raise ConfigError("listeners names no listener for clients: add one such as PLAINTEXT://127.0.0.1:9092.")
+
+    def _check_directories(self) -> None:
+        if self.metadata_log_dir not in self.log_dirs:
+            raise ConfigError(f"metadata.log.dir is {self.metadata_log_dir}, but it must be one of log.dirs.")
 
     def _check_roles(self) -> None:
         roles = self.items("process.roles")

@@ -179,6 +179,8 @@ def test_later_sources_win() -> None:
         ({"listeners": "FOO://:9093"}, "has no protocol for FOO"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot connect to that address"),
         ({"inter.broker.listener.name": "INSIDE"}, "which is not one of the listeners"),
+        ({"log.dirs": "/a,/b", "metadata.log.dir": "/c"}, "must be one of log.dirs"),
+        ({"log.dirs": "/a,/a"}, "must name different directories"),
         ({"process.roles": "broker"}, "broker and controller in one"),
         ({"controller.quorum.voters": "1@a:1,2@b:2"}, "only a quorum of this node alone"),
         ({"controller.quorum.voters": "x"}, "write it as id@host:port"),

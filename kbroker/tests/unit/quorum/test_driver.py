@@ -302,3 +302,16 @@ def test_a_metadata_log_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
             await start(tmp_path)
 
     asyncio.run(scenario())
+
+
+def test_the_metadata_log_may_lie_in_another_of_the_directories(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+
+    async def scenario() -> None:
+        for _ in range(2):
+            async with running(one, two, **{"metadata.log.dir": str(two)}):
+                assert (two / "__cluster_metadata-0").is_dir()
+                assert (two / "bootstrap.checkpoint").is_file()
+                assert not (one / "__cluster_metadata-0").exists()
+
+    asyncio.run(scenario())
