@@ -1,19 +1,21 @@
 """Mutated and hostile frames through a real socket: no crash, no hang, memory back to its level, others undisturbed.
 
-Seeds are well-formed requests of every API and version of the schemas, and Produce requests with real batches of every
-codec. Each is mutated and sent; behind it goes an ApiVersions request, and either that is answered or the connection is
+Seeds are well-formed requests of every API and version, mostly of those the broker serves, and Produce requests with
+real batches of every codec. Each is mutated and sent; behind it goes an ApiVersions request, and either that is answered or the connection is
 closed. A witness on a connection of its own produces and fetches all the while.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import socket
 import struct
 import sys
 import threading
 from collections import Counter
+from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -21,8 +23,10 @@ from bench import frames
 from bench.servers import KbrokerServer
 from kbroker._core.record import records
 from kbroker._core.record.records import Record
-from kbroker.protocol import apis
+from kbroker.protocol import apis, codec, messages
+from kbroker.protocol.messages import ApiVersionsResponse
 
+VECTORS = Path(__file__).parents[2] / "kbroker" / "tests" / "golden" / "vectors.jsonl"
 TOPIC = "fuzzed"
 PING = 0x7EAD
 GROWTH_MAX_MIB = 96.0
@@ -30,17 +34,47 @@ PATIENCE_SECONDS = 0.25
 HOSTILE_INTS = [0, 1, -1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, -0x80000000, 0x10000, 100_000_000]
 
 
-def seeds() -> list[bytes]:
-    """Frames without their size prefix."""
+def receive(connection: socket.socket, count: int) -> bytes | None:
+    """Exactly `count` bytes, or None when the other side closed before."""
+    parts = bytearray()
+    while len(parts) < count:
+        part = connection.recv(min(count - len(parts), 1 << 16))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
+def served(server: KbrokerServer) -> list[tuple[int, int]]:
+    """Every (key, version) that the broker says it serves."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(frames.api_versions())
+        (size,) = struct.unpack(">i", receive(connection, 4) or bytes(4))
+        _, reply = codec.decode_response(ApiVersionsResponse, 3, receive(connection, size) or b"")
+    return [(row.api_key, version) for row in reply.api_keys for version in range(row.min_version, row.max_version + 1)]
+
+
+def seeds(server: KbrokerServer) -> list[bytes]:
+    """Frames without their size prefix: mostly what the broker serves, and a few of everything else."""
+    bodies: dict[tuple[int, int], list[bytes]] = {}
+    for line in VECTORS.read_text("utf-8").splitlines():
+        name, version, _value, encoded = json.loads(line)
+        if name.endswith("Request"):
+            key = getattr(messages, name).KEY
+            bodies.setdefault((key, version), []).append(bytes.fromhex(encoded))
     found = []
+    welcome = set(served(server))
     for api in apis.every():
         for version in range(api.first_version, api.last_version + 1):
-            found.append(frames.frame(api.request(), version)[4:])
+            plain = frames.frame(api.request(), version)[4:]
+            header = plain[: len(plain) - len(codec.encode(api.request(), version))]
+            rich = [header + body for body in bodies.get((api.key, version), [])]
+            found += [plain, *rich] * (8 if (api.key, version) in welcome else 1)
     for number in range(5):
         batch = records.build_batch([Record(key=b"k", value=b"v" * 300), Record()], codec=number)
-        found += [frames.produce(TOPIC, 0, batch)[4:]] * 20
-    found += [frames.fetch(TOPIC, 0, 0, 1 << 20)[4:]] * 40
-    found += [frames.metadata(TOPIC)[4:]] * 20
+        found += [frames.produce(TOPIC, 0, batch)[4:]] * 100
+    found += [frames.fetch(TOPIC, 0, 0, 1 << 20)[4:]] * 200
+    found += [frames.metadata(TOPIC)[4:]] * 50
     return found
 
 
@@ -113,12 +147,12 @@ class Attacker(threading.Thread):
         connection.settimeout(PATIENCE_SECONDS)
         try:
             while True:
-                head = self.receive(connection, 8)
+                head = receive(connection, 8)
                 if head is None:
                     self.seen["closed"] += 1
                     return False
                 size, correlation_id = struct.unpack(">ii", head)
-                if self.receive(connection, size - 4) is None:
+                if receive(connection, size - 4) is None:
                     self.seen["closed"] += 1
                     return False
                 if correlation_id == PING:
@@ -128,17 +162,6 @@ class Attacker(threading.Thread):
             # A frame that asks for a long wait is allowed to get one; the witness tells a wait from a hang.
             self.seen["parked"] += 1
             return False
-
-    @staticmethod
-    def receive(connection: socket.socket, count: int) -> bytes | None:
-        parts = bytearray()
-        while len(parts) < count:
-            part = connection.recv(min(count - len(parts), 1 << 16))
-            if not part:
-                return None
-            parts += part
-        return bytes(parts)
-
 
 class Witness(threading.Thread):
     """A well-behaved client: produces and fetches until told to stop, and is answered every time."""
@@ -159,8 +182,8 @@ class Witness(threading.Thread):
                 while not self.stop.is_set():
                     for request in (produce, fetch):
                         connection.sendall(request)
-                        (size,) = struct.unpack(">i", Attacker.receive(connection, 4) or b"\0\0\0\0")
-                        reply = Attacker.receive(connection, size)
+                        (size,) = struct.unpack(">i", receive(connection, 4) or b"\0\0\0\0")
+                        reply = receive(connection, size)
                         if reply is None or not size:
                             raise AssertionError("the witness was disconnected")
                         if request is produce and reply[error_at : error_at + 2] != b"\0\0":
@@ -172,8 +195,8 @@ class Witness(threading.Thread):
 
 def campaign(count: int, seed: int) -> None:
     server = KbrokerServer()
-    corpus = seeds()
     try:
+        corpus = seeds(server)
         admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
         for created in admin.create_topics([NewTopic(TOPIC, 2, 1), NewTopic("witness", 1, 1)]).values():
             created.result(30)
