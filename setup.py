@@ -39,7 +39,6 @@ MODULES: dict[str, tuple[str, ...]] = {
     "api.fetch_request": (),
     "api.produce": (),
     "api.fetch": (),
-    "api.metadata": (),
     "api.direct": (),
     "net.poller": (),
     "net.listener": (),

@@ -50,9 +50,6 @@ cdef struct Partition:
     int32_t min_insync_replicas    # the effective one: never above the replication factor
     Follower *followers            # of the in-sync replicas, this node not included
     int32_t follower_count
-    int32_t *placement             # for Metadata: the replicas, then the in-sync replicas; NULL: not told
-    int32_t replica_count
-    int32_t placed_isr_count
     int64_t state_version          # counts changes of leadership, log and in-sync replicas
     Waiter *waiters
     uint64_t bytes_in, bytes_out, messages_in
@@ -81,12 +78,8 @@ cdef struct Table:
     uint32_t mask
     Topic **by_name                # open addressing, mask + 1 slots
     Topic **by_id
-    Topic **topics                 # topic_count of them, as published
     Endpoint *endpoints
     int32_t endpoint_count
-    uint8_t *cluster_id            # NULL: Metadata is the control side's to answer
-    int32_t cluster_id_length
-    int32_t controller_id
 
 cdef struct View:                  # what one listener's clients see: its own table (a virtual cluster has its own view)
     pthread_mutex_t lock

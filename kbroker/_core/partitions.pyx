@@ -33,7 +33,6 @@ cdef void partition_release(Partition *p) noexcept nogil:
     if p.log != NULL:
         log_release(p.log)
     free(p.followers)
-    free(p.placement)
     pthread_mutex_destroy(&p.lock)
     free(p)
 
@@ -64,17 +63,17 @@ cdef void topic_release(Topic *t) noexcept nogil:
 
 
 cdef void table_release(Table *t) noexcept nogil:
+    cdef uint32_t slot
     cdef int32_t i
     if not release_count(&t.references):
         return
-    for i in range(t.topic_count):
-        topic_release(t.topics[i])
+    for slot in range(t.mask + 1):
+        if t.by_name[slot] != NULL:
+            topic_release(t.by_name[slot])
     for i in range(t.endpoint_count):
         free(t.endpoints[i].host)
         free(t.endpoints[i].rack)
     free(t.endpoints)
-    free(t.cluster_id)
-    free(t.topics)
     free(t.by_name)
     free(t.by_id)
     free(t)
@@ -393,17 +392,6 @@ cdef void note_follower(Partition *p, int32_t replica_id, int64_t offset) noexce
     pthread_mutex_unlock(&p.lock)
 
 
-cdef void note_placement(Partition *p, int32_t *placement, int32_t replica_count, int32_t isr_count) noexcept nogil:
-    cdef int32_t *before
-    pthread_mutex_lock(&p.lock)
-    before = p.placement
-    p.placement = placement
-    p.replica_count = replica_count
-    p.placed_isr_count = isr_count
-    pthread_mutex_unlock(&p.lock)
-    free(before)
-
-
 cdef object produced(AppendResult *r):
     return Produced(r.error, r.base_offset, r.log_append_time_ms, r.log_start_offset,
                     [r.verdict.record_errors[i] for i in range(r.verdict.record_error_count)],
@@ -482,19 +470,6 @@ cdef class PartitionHandle:
         """Another node leads (-1: none does)."""
         with nogil:
             become_follower(self.p, leader_id, leader_epoch)
-
-    def place(self, replicas, isr):
-        """Which brokers hold it, for Metadata: all replicas in their order, and those in sync."""
-        cdef int32_t count = len(replicas)
-        cdef int32_t isr_count = len(isr)
-        cdef int32_t i
-        cdef int32_t *placement = <int32_t *> calloc(count + isr_count + 1, sizeof(int32_t))
-        if placement == NULL:
-            raise MemoryError
-        for i, node_id in enumerate((*replicas, *isr)):
-            placement[i] = node_id
-        with nogil:
-            note_placement(self.p, placement, count, isr_count)
 
     def go_offline(self):
         """The log's directory failed: every request answers KAFKA_STORAGE_ERROR."""
@@ -598,11 +573,13 @@ cdef Table *make_table(int64_t topic_count, int64_t endpoint_count) except NULL:
     t.mask = slots - 1
     t.by_name = <Topic **> calloc(slots, sizeof(Topic *))
     t.by_id = <Topic **> calloc(slots, sizeof(Topic *))
-    t.topics = <Topic **> calloc(topic_count + 1, sizeof(Topic *))
     t.endpoints = <Endpoint *> calloc(endpoint_count + 1, sizeof(Endpoint))
-    t.controller_id = -1
-    if t.by_name == NULL or t.by_id == NULL or t.topics == NULL or t.endpoints == NULL:
-        table_release(t)
+    if t.by_name == NULL or t.by_id == NULL or t.endpoints == NULL:
+        t.mask = 0
+        free(t.by_name)
+        free(t.by_id)
+        free(t.endpoints)
+        free(t)
         raise MemoryError
     return t
 
@@ -614,7 +591,6 @@ cdef void table_add(Table *t, Topic *topic) noexcept nogil:
     while t.by_name[slot] != NULL:
         slot = (slot + 1) & t.mask
     t.by_name[slot] = topic
-    t.topics[t.topic_count] = topic
     t.topic_count += 1
     if same_id(topic.id, zero):     # the zero id names no topic
         return
@@ -641,22 +617,15 @@ cdef class ViewHandle:
     def version(self):
         return self.v.version
 
-    def publish(self, list topics not None, list endpoints=None, str cluster_id=None, int32_t controller_id=-1):
-        """Replaces the table at once. topics: (name, id, internal, handles); endpoints: (node id, host, port, rack or None).
-
-        With a cluster id, and every partition placed, Metadata may be answered without the control side.
-        """
+    def publish(self, list topics not None, list endpoints=None):
+        """Replaces the table at once. topics: (name, id, internal, handles); endpoints: (node id, host, port, rack or None)."""
         cdef Table *t
         cdef Table *before
         cdef Endpoint *e
         if len({topic[0] for topic in topics}) != len(topics) or len({topic[1] for topic in topics}) != len(topics):
             raise ValueError("a topic's name and id may be published once in a table")
         t = make_table(len(topics), len(endpoints or ()))
-        t.controller_id = controller_id
         try:
-            if cluster_id is not None:
-                t.cluster_id = copied(cluster_id.encode())
-                t.cluster_id_length = <int32_t> len(cluster_id.encode())
             for name, id, internal, handles in topics:
                 table_add(t, make_topic(name, id, internal, list(handles)))
             for node_id, host, port, rack in endpoints or ():

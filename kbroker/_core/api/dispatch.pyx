@@ -2,7 +2,6 @@
 from libc.stdint cimport int16_t, int32_t, uint8_t
 
 from kbroker._core.api.fetch cimport fetch
-from kbroker._core.api.metadata cimport metadata
 from kbroker._core.api.produce cimport produce
 from kbroker._core.api.reply cimport begin_reply
 from kbroker._core.api.request cimport CLOSE, POST, READY, ApiTable, Outcome, Request, Worker
@@ -16,7 +15,6 @@ from kbroker._core.wire.cursor cimport (
 cdef enum:
     PRODUCE_KEY = 0
     FETCH_KEY = 1
-    METADATA_KEY = 3
     API_VERSIONS_KEY = 18
     API_KEYS = 128
     FALLBACK = 5                   # ApiTable's body for a version of ApiVersions that is not known
@@ -115,8 +113,6 @@ cdef Outcome dispatch(Worker *w, Request *r, Chain *reply) noexcept nogil:
         return produce(w, r, reply) if version >= PRODUCE_MIN_VERSION else refuse(r, b"a version of Produce before 3")
     if key == FETCH_KEY:
         return fetch(w, r, reply)
-    if key == METADATA_KEY:
-        return metadata(w, r, reply)
     if key == API_VERSIONS_KEY:
         return answer_api_versions(w, r, reply)
     return POST
