@@ -92,6 +92,7 @@ cdef void log_release(Log *log) noexcept nogil:
     cdef Segment *s
     if not release_count(&log.references):
         return
+    pthread_mutex_lock(&log.lock)        # another log's thread may just be closing one of our idle segments
     while log.segment_count > 0:
         log.segment_count -= 1
         s = log.segments[log.segment_count]
@@ -99,6 +100,7 @@ cdef void log_release(Log *log) noexcept nogil:
             files_forget(log.files, s)
         s.directory = NULL
         segment_release(s)
+    pthread_mutex_unlock(&log.lock)
     if log.files != NULL:
         files_release(log.files)
     producers_free(&log.producers)
