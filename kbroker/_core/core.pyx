@@ -425,7 +425,7 @@ cdef class Core:
 
 
 def bind_socket(host, port, backlog, receive_buffer_bytes, send_buffer_bytes):
-    # Buffer sizes are set before listen: an accepted socket inherits them, and the window is offered in the handshake.
+    # Set before listen: accepted sockets inherit it all, and the window is offered in the handshake.
     import socket
 
     family, kind, protocol, _, address = socket.getaddrinfo(
@@ -435,6 +435,8 @@ def bind_socket(host, port, backlog, receive_buffer_bytes, send_buffer_bytes):
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if address[0] == "::" else 1)
         if receive_buffer_bytes > 0:

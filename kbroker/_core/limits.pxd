@@ -8,7 +8,7 @@ cdef enum:
     MAILBOX_SLOTS = 8192                   # posted requests not yet taken by the control loop
     MAILBOX_BYTES_MAX = 268435456          # and their bytes
     EPOLL_EVENTS = 256
-    ACCEPT_BURST = 1024
+    ACCEPT_BURST = 64                      # connections per turn; the others of a burst come with the next turns
     IOV_PIECES = 64                        # byte runs per writev
     SENDFILE_CHUNK_BYTES = 2097152         # per turn and connection, so that one reader cannot hold the thread
     DECOMPRESSED_BATCH_MAX_BYTES = 134217728

@@ -42,6 +42,7 @@ cdef struct Connection:
     uint64_t generation
     int8_t interest                  # what the poller was told
     int8_t waiting
+    int8_t long_poll                 # the parked request is a Fetch: a drain does not wait for it
     int8_t closing                   # closes once everything is sent
     int8_t more                      # `own` may hold whole frames that had to wait
     int8_t large                     # the last frame was: receive into `own`, to the frame's end

@@ -4,7 +4,8 @@
 # Threads     Listener: the first loop. Admission: any, one mutex, a leaf.
 # Returns     accept_next: a descriptor, or -errno. Never raises, never takes the GIL.
 # Invariants  one exclusive listening socket per listener: SO_REUSEPORT would let a second broker bind the same port unnoticed.
-#             Accepted sockets are non-blocking, close-on-exec and send without delay.
+#             Accepted sockets are non-blocking and close-on-exec; they inherit the rest (no delay, keep-alive, buffer sizes)
+#             from the listening socket, which saves their system calls.
 from libc.stdint cimport int32_t, uint8_t
 
 from kbroker._core.net.mailbox cimport Address

@@ -14,8 +14,7 @@ cdef extern from "<sys/socket.h>" nogil:
         unsigned short ss_family
     ctypedef unsigned int socklen_t
     int accept4(int fd, sockaddr *address, socklen_t *length, int flags) noexcept
-    int setsockopt(int fd, int level, int option, const void *value, socklen_t length) noexcept
-    int SOCK_NONBLOCK, SOCK_CLOEXEC, AF_INET, AF_INET6, SOL_SOCKET, SO_KEEPALIVE
+    int SOCK_NONBLOCK, SOCK_CLOEXEC, AF_INET, AF_INET6
 
 cdef extern from "<netinet/in.h>" nogil:
     cdef struct in_addr:
@@ -28,10 +27,6 @@ cdef extern from "<netinet/in.h>" nogil:
     cdef struct sockaddr_in6:
         unsigned short sin6_port
         in6_addr sin6_addr
-    int IPPROTO_TCP
-
-cdef extern from "<netinet/tcp.h>" nogil:
-    int TCP_NODELAY
 
 
 cdef void read_address(const sockaddr_storage *from_, Address *address) noexcept nogil:
@@ -58,14 +53,11 @@ cdef void read_address(const sockaddr_storage *from_, Address *address) noexcept
 cdef int accept_next(int listening_fd, Address *address) noexcept nogil:
     cdef sockaddr_storage from_
     cdef socklen_t length = sizeof(from_)
-    cdef int one = 1
     cdef int fd
     memset(&from_, 0, sizeof(from_))
     fd = accept4(listening_fd, <sockaddr *> &from_, &length, SOCK_NONBLOCK | SOCK_CLOEXEC)
     if fd < 0:
         return -errno
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one))
     read_address(&from_, address)
     return fd
 

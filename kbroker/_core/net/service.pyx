@@ -60,11 +60,19 @@ from kbroker._core.partitions cimport view_acquire
 from kbroker._core.purgatory cimport purgatory_forget
 from kbroker._core.wire.cursor cimport load_be16, load_be32
 
+cdef enum:
+    FETCH_KEY = 1
+
 
 cdef inline bint may_handle(const Loop *l, const Connection *c) noexcept nogil:
     # Whether the next frame may be looked at: back-pressure, order, throttling and shutdown all say no here.
     return (c.waiting == NO_REQUEST and not c.closing and c.muted_until_ms == 0 and not l.draining
             and c.out.unsent_bytes < REPLY_BYTES_IN_FLIGHT_MAX and c.out.unsent_replies < REPLIES_IN_FLIGHT_MAX)
+
+
+cdef inline bint in_progress(const Connection *c) noexcept nogil:
+    # What a drain waits for. A long poll that finds nothing has nothing to lose: its client asks the next broker.
+    return c.waiting == POSTED_REQUEST or (c.waiting == PARKED_REQUEST and not c.long_poll)
 
 
 cdef inline int64_t hidden_bytes(const Connection *c) noexcept nogil:
@@ -337,6 +345,7 @@ cdef bint handle(Loop *l, Connection *c, uint8_t *frame, int32_t length) noexcep
         egress_recycle(&l.egress, reply)
         if outcome == PARKED:
             c.waiting = PARKED_REQUEST
+            c.long_poll = r.api_key == FETCH_KEY
             l.counters.parked += 1
         elif outcome == POST:
             return post(l, c, frame, length)
@@ -443,7 +452,7 @@ cdef void flush(Loop *l, Connection *c) noexcept nogil:
         if c.closing:
             service_close(l, c, c.close_reason)
             return
-        if l.draining and (c.waiting == NO_REQUEST or c.waiting == STALLED_REQUEST):
+        if l.draining and not in_progress(c):
             service_close(l, c, DRAINED)
             return
     if (outcome == TURN_OVER or ((c.more or hidden_bytes(c) > 0) and may_handle(l, c))) and not linked(&c.turn):

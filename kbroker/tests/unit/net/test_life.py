@@ -163,6 +163,28 @@ def test_every_descriptor_is_close_on_exec(house: House) -> None:
             continue  # the directory that was listed
 
 
+def test_accepted_sockets_send_without_delay(house: House) -> None:
+    core, port = house.core()
+    client = house.connect(port)
+    eventually(lambda: core.counters()["connections_open"] == 1)
+    checked = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            copy = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue  # not a socket, or the directory that was listed
+        with copy:
+            try:
+                ours = copy.getpeername() == client.getsockname()
+            except OSError:
+                continue  # a listening one
+            if ours:
+                checked += 1
+                assert copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                assert copy.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert checked == 1
+
+
 def test_a_closed_core_says_so(house: House) -> None:
     core, _ = house.core()
     core.close()
