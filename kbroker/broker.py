@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 EVENTS_EVERY_S = 1.0  # how often the data plane is asked what should be logged
 DRAIN_MS = 5_000  # how long a stop waits for replies to leave
+BACKLOG = 4_096  # connections that may wait to be accepted
 
 
 class StartError(Exception):
@@ -99,6 +100,7 @@ class Broker:
         self.log = log
         self.clock = clock or BrokerClock()
         self.failed = False
+        self.core_options: dict[str, Any] = {}  # tests switch the data plane's stand-ins on here, before the start
         self._on_failure: Callable[[], None] | None = None
         self._advertised: list[Listener] = []
         self._thread: Thread | None = None
@@ -217,7 +219,7 @@ class _Node:
         from kbroker.quorum.driver import Controller
 
         config, clock = self._config, self._broker.clock
-        self._core = _make_core(config, clock)
+        self._core = _make_core(config, clock, self._broker.core_options)
         self._undo.append(self._close_core)
         views = {one.name: ViewHandle() for one in config.listeners}
         bound = {one.name: _listen(self._core, one, views[one.name], config) for one in config.listeners}
@@ -346,7 +348,7 @@ class _Node:
         self._log_dirs.release()
 
 
-def _make_core(config: Config, clock: BrokerClock) -> Core:
+def _make_core(config: Config, clock: BrokerClock, options: Mapping[str, Any]) -> Core:
     return Core(
         clock,
         node_id=config.node_id,
@@ -354,6 +356,9 @@ def _make_core(config: Config, clock: BrokerClock) -> Core:
         socket_request_max_bytes=config.integer("socket.request.max.bytes"),
         max_idle_ms=config.integer("connections.max.idle.ms"),
         max_connections=config.integer("max.connections"),
+        fetch_max_bytes=config.integer("fetch.max.bytes"),
+        fetch_sessions_max=config.integer("max.incremental.fetch.session.cache.slots"),
+        **options,
     )
 
 
@@ -364,9 +369,15 @@ def _network_threads(config: Config) -> int:
     return min(4, max(1, (os.cpu_count() or 1) // 2))
 
 
+def _backlog(config: Config) -> int:
+    """socket.listen.backlog.size if it was given; Kafka's default of 50 would turn a burst of clients away."""
+    given = "socket.listen.backlog.size" in config.given
+    return config.integer("socket.listen.backlog.size") if given else BACKLOG
+
+
 def _listen(core: Core, listener: Listener, view: ViewHandle, config: Config) -> int:
     try:
-        return core.listen(listener.host, listener.port, view, config.integer("socket.listen.backlog.size"))
+        return core.listen(listener.host, listener.port, view, _backlog(config))
     except OSError as problem:
         where = f"{listener.host or 'every address'}, port {listener.port}"
         if problem.errno == errno.EADDRINUSE:
