@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import socket
-import tempfile
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from threading import Thread
@@ -44,7 +42,8 @@ if TYPE_CHECKING:
 
 EVENTS_EVERY_S = 1.0  # how often the data plane is asked what should be logged
 DRAIN_MS = 5_000  # how long a stop waits for replies to leave
-BACKLOG = 4_096  # connections that may wait to be accepted
+BACKLOG = 4_096  # connections that may wait to be accepted; Kafka's 50 would turn a burst of clients away
+THE_SYSTEMS = -1  # a socket buffer that the system sizes by itself
 
 
 class StartError(Exception):
@@ -78,7 +77,9 @@ class Broker:
         if data_dir is not None:
             settings["log.dirs"] = str(data_dir)
         elif "log.dirs" not in settings and "log.dir" not in settings:
-            self._temporary = Path(tempfile.mkdtemp(prefix="kbroker-"))
+            from tempfile import mkdtemp
+
+            self._temporary = Path(mkdtemp(prefix="kbroker-"))
             settings["log.dirs"] = str(self._temporary)
         try:
             self._prepare(Config.load(settings=settings), log or BrokerLog(), clock)
@@ -181,7 +182,9 @@ class Broker:
 
     def _remove_temporary(self) -> None:
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            from shutil import rmtree
+
+            rmtree(self._temporary, ignore_errors=True)
 
     def break_down(self, reason: str, error: BaseException) -> None:
         """Something failed without which no broker can go on: it is logged, and whoever started us is told once."""
@@ -352,32 +355,32 @@ def _make_core(config: Config, clock: BrokerClock, options: Mapping[str, Any]) -
     return Core(
         clock,
         node_id=config.node_id,
-        network_threads=_network_threads(config),
+        network_threads=_given(config, "num.network.threads", min(4, max(1, (os.cpu_count() or 1) // 2))),
         socket_request_max_bytes=config.integer("socket.request.max.bytes"),
         max_idle_ms=config.integer("connections.max.idle.ms"),
         max_connections=config.integer("max.connections"),
+        max_connections_per_ip=config.integer("max.connections.per.ip"),
         fetch_max_bytes=config.integer("fetch.max.bytes"),
         fetch_sessions_max=config.integer("max.incremental.fetch.session.cache.slots"),
         **options,
     )
 
 
-def _network_threads(config: Config) -> int:
-    """num.network.threads if it was given; else half the cores, at least 1 and at most 4: these threads never wait."""
-    if "num.network.threads" in config.given:
-        return config.integer("num.network.threads")
-    return min(4, max(1, (os.cpu_count() or 1) // 2))
-
-
-def _backlog(config: Config) -> int:
-    """socket.listen.backlog.size if it was given; Kafka's default of 50 would turn a burst of clients away."""
-    given = "socket.listen.backlog.size" in config.given
-    return config.integer("socket.listen.backlog.size") if given else BACKLOG
+def _given(config: Config, name: str, otherwise: int) -> int:
+    """A setting whose default is chosen for threads that block: taken when someone gave it, else ours."""
+    return config.integer(name) if name in config.given else otherwise
 
 
 def _listen(core: Core, listener: Listener, view: ViewHandle, config: Config) -> int:
     try:
-        return core.listen(listener.host, listener.port, view, _backlog(config))
+        return core.listen(
+            listener.host,
+            listener.port,
+            view,
+            _given(config, "socket.listen.backlog.size", BACKLOG),
+            receive_buffer_bytes=_given(config, "socket.receive.buffer.bytes", THE_SYSTEMS),
+            send_buffer_bytes=_given(config, "socket.send.buffer.bytes", THE_SYSTEMS),
+        )
     except OSError as problem:
         where = f"{listener.host or 'every address'}, port {listener.port}"
         if problem.errno == errno.EADDRINUSE:

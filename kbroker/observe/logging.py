@@ -18,6 +18,9 @@ from typing import Any, TextIO
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 FORMATS = ("console", "json", "host")
 QUEUED_MAX = 10_000  # lines; past it the oldest go, and a line says how many
+PATIENCE_S = (
+    0.25  # structlog is loaded this long after the first line, unless that is a warning: first clients go first
+)
 
 
 class BrokerLog:
@@ -38,6 +41,7 @@ class BrokerLog:
         self._dropped = 0
         self._changed = Condition()
         self._closing = False
+        self._urgent = False
         self._writer: Thread | None = None
 
     def debug(self, event: str, **fields: Any) -> None:
@@ -65,6 +69,7 @@ class BrokerLog:
                 self._queue.popleft()
                 self._dropped += 1
             self._queue.append((level, {"event": event, "timestamp": time.time(), **fields}))
+            self._urgent = self._urgent or LEVELS[level] >= LEVELS["warning"]
             if self._writer is None:
                 self._writer = Thread(target=self._write, name="kbroker-log", daemon=True)
                 self._writer.start()
@@ -79,6 +84,8 @@ class BrokerLog:
             self._writer.join(timeout_s)
 
     def _write(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing or self._urgent, PATIENCE_S)
         logger = self._build()
         while True:
             with self._changed:
