@@ -57,7 +57,7 @@ class Broker:
     ...     Producer({"bootstrap.servers": broker.bootstrap_servers})
 
     Without a data directory it keeps its topics in a temporary one that goes when it stops. Port 0 takes a free port.
-    `config` takes Kafka's settings by their names.
+    `config` takes Kafka's settings by their names; as keywords they have underscores for dots (`num_partitions=3`).
     """
 
     def __init__(
@@ -69,9 +69,11 @@ class Broker:
         config: Mapping[str, object] | None = None,
         log: BrokerLog | None = None,
         clock: BrokerClock | None = None,
+        **keywords: object,
     ) -> None:
         self._temporary: Path | None = None
-        settings: dict[str, object] = {"num.network.threads": 1, **(config or {})}
+        given = {name.replace("_", "."): value for name, value in keywords.items()}
+        settings: dict[str, object] = {"num.network.threads": 1, **(config or {}), **given}
         if listeners is not None or "listeners" not in settings:
             settings["listeners"] = listeners or f"PLAINTEXT://127.0.0.1:{port}"
         if data_dir is not None:

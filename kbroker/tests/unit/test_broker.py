@@ -59,8 +59,11 @@ def test_a_port_in_use_is_refused_and_the_directory_released(broker: kbroker.Bro
 
 def test_settings_are_taken_by_their_kafka_names_and_checked(start_broker: Start) -> None:
     assert start_broker(config={"num.partitions": 3}).config.integer("num.partitions") == 3
+    assert start_broker(num_partitions=4).config.integer("num.partitions") == 4
     with pytest.raises(ConfigError):
         kbroker.Broker(config={"num.partitons": 3})
+    with pytest.raises(ConfigError):
+        kbroker.Broker(num_partitons=3)
 
 
 def test_a_listener_on_every_address_must_say_what_clients_shall_use(start_broker: Start) -> None:
