@@ -13,7 +13,62 @@ class Accepted(NamedTuple):
     reason: str
 
 
-ACCEPTED: tuple[Accepted, ...] = ()
+ACCEPTED: tuple[Accepted, ...] = (
+    Accepted(
+        "wire Produce",
+        ".*",
+        r'error_message: kbroker "some text", apache null',
+        "kbroker also says in words why a batch is refused",
+    ),
+    Accepted(
+        "wire Fetch",
+        "v\\d+, where the last batch is cut",
+        "^bytes: ",
+        "kbroker sends whole batches only; Apache fills the limit with a part that clients drop",
+    ),
+    Accepted(
+        "wire Fetch",
+        "v\\d+, the same partition twice",
+        ".",
+        "each mention of a partition is answered; Apache answers the last one",
+    ),
+    Accepted(
+        "wire Metadata",
+        "v\\d+, auto creation",
+        r"^first\.",
+        "a topic is created before the answer (ADR 0006); Apache answers 3 first",
+    ),
+    Accepted(
+        "wire Metadata",
+        "v\\d+, by id",
+        r"^zero id, no name\.",
+        "a topic without name and id is INVALID_REQUEST; Apache fails with UNKNOWN_SERVER_ERROR",
+    ),
+    Accepted(
+        "wire Metadata",
+        "v\\d+, by id",
+        r"^mixed\.",
+        "ids and names may be mixed in one request; Apache then leaves the names out",
+    ),
+    Accepted(
+        "wire ApiVersions",
+        "v0, broken frames hang up",
+        '^client id not utf-8: kbroker "closed"',
+        "text that is not UTF-8 is refused; Apache reads it with replacement characters",
+    ),
+    Accepted(
+        "wire ApiVersions",
+        "v0, broken frames hang up",
+        '^compact count huge: kbroker "closed"',
+        "a count beyond what an array can have is refused; Apache reads it as null",
+    ),
+    Accepted(
+        "wire DescribeConfigs",
+        ".*",
+        r'documentation: kbroker null, apache "some text"',
+        "kbroker has no documentation texts of settings to send",
+    ),
+)
 
 
 def reason_for(client: str, scenario: str, line: str) -> str | None:

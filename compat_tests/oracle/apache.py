@@ -15,6 +15,9 @@ from typing import IO
 
 from compat_tests.oracle.jars import java, kafka_class_path
 
+# Eligible leader replicas turn min.insync.replicas into a cluster-wide dynamic setting; kbroker, which does not have
+# them, does not claim them, so the judge goes without as well.
+_FEATURES = ("--feature", "eligible.leader.replicas.version=0")
 _STARTED = "Kafka Server started"
 _STOP_SECONDS = 60
 _START_SECONDS = 120
@@ -91,7 +94,8 @@ class ApacheKafka:
         jvm = [java(), *self._jvm_options]
         jvm += [f"-Dlog4j2.configurationFile={logging}", "-cp", kafka_class_path()]
         if not (self.data_directory / "meta.properties").exists():
-            self._format([*jvm, "kafka.tools.StorageTool", "format", "-t", random_uuid(), "-c", str(properties)])
+            tool = [*jvm, "kafka.tools.StorageTool", "format", "-t", random_uuid(), "-c", str(properties)]
+            self._format([*tool, *_FEATURES])
         self._process = subprocess.Popen(
             [*jvm, "kafka.Kafka", str(properties)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

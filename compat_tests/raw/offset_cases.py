@@ -65,7 +65,7 @@ def unknown_and_repeated(talk: Talk, version: int) -> None:
 def epochs_of_leaders(talk: Talk, version: int) -> None:
     topic = talk.topic()
     talk.append(topic, _times(0))
-    for epoch in (-1, 0, 1, 9):
+    for epoch in (-2, -1, 0, 1, 9):
         for timestamp in (-1, -2, FIRST_MS):
             body = _list(topic, _at(timestamp, current_leader_epoch=epoch))
             talk.ask(f"epoch {epoch}, time {timestamp}", "ListOffsets", version, body)

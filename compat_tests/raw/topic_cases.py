@@ -80,8 +80,12 @@ def authorized_operations(talk: Talk, version: int) -> None:
     for cluster in (False, True):
         for per_topic in (False, True):
             more = {"include_cluster_authorized_operations": cluster, "include_topic_authorized_operations": per_topic}
-            body = _metadata(_names(topic.name, "no-such-topic"), **more)
+            body = _metadata(_names(topic.name, "no-such-topic", "b@d"), **more)
             talk.ask(f"cluster {cluster}, topic {per_topic}", "Metadata", version, body)
+            if version >= 12:
+                by_id = [{"topic_id": topic_id, "name": None} for topic_id in (topic.topic_id, b"\7" * 16)]
+                answer = _by_name(talk.connection.ask("Metadata", version, _metadata(by_id, **more)))
+                talk.say(f"by id, cluster {cluster}, topic {per_topic}", answer)
 
 
 def _plan(name: str, partitions: int = 1, replication: int = 1, **more: Any) -> dict[str, Any]:
