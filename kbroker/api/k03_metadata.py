@@ -78,18 +78,27 @@ def _answer(request: MetadataRequest, ctx: Context, errors: dict[str, int]) -> M
             assert one.name is not None, one
             known = image.topics.get(one.name)
             if known is None:
-                topics[one.name] = _missing(one.name, errors.get(one.name))
+                topics[one.name] = _missing(request, one.name, errors.get(one.name))
                 continue
         topics[known.name] = _topic(ctx, request, known)
     return _response(request, ctx, list(topics.values()))
 
 
-def _missing(name: str, error: int | None) -> Topic:
+def _missing(request: MetadataRequest, name: str, error: int | None) -> Topic:
     if topic_name_error(name) is not None:
         error = Err.INVALID_TOPIC_EXCEPTION
     elif error is None or error == Err.TOPIC_ALREADY_EXISTS:
         error = Err.UNKNOWN_TOPIC_OR_PARTITION
-    return Topic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)
+    return Topic(
+        error_code=error,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=_operations(request),
+    )
+
+
+def _operations(request: MetadataRequest) -> int:
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
 
 
 def _response(request: MetadataRequest, ctx: Context, topics: list[Topic]) -> MetadataResponse:
@@ -116,7 +125,7 @@ def _topic(ctx: Context, request: MetadataRequest, topic: TopicImage) -> Topic:
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[_partition(image, ctx, index, topic.partitions[index]) for index in sorted(topic.partitions)],
-        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED,
+        topic_authorized_operations=_operations(request),
     )
 
 

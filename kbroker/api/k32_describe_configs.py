@@ -37,7 +37,7 @@ def describe_configs(request: DescribeConfigsRequest, ctx: Context) -> DescribeC
         try:
             entries = _entries(ctx, asked)
         except KafkaError as error:
-            results.append(_refused(asked, error.code, error.message))
+            results.append(_refused(asked, error.code, error.message or ""))
             continue
         if asked.configuration_keys:
             entries = [entry for entry in entries if entry.name in asked.configuration_keys]

@@ -22,7 +22,7 @@ def find_leader(
     partition = ctx.rooms.replicas.find(topic, index)
     if partition is None:
         return None, Err.UNKNOWN_TOPIC_OR_PARTITION
-    if current_leader_epoch >= 0:
+    if current_leader_epoch != -1:
         if current_leader_epoch > partition.leader_epoch:
             return None, Err.UNKNOWN_LEADER_EPOCH
         if current_leader_epoch < partition.leader_epoch:

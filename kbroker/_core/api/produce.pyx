@@ -141,6 +141,7 @@ cdef int16_t judge_outside(ProduceItem *item, int16_t version) noexcept nogil:
         return Err.INVALID_RECORD
     size = first_batch(item.records, item.length, &error)
     if error != Err.NONE:
+        item.message = b"The batch has a size or a magic that none can have"
         return error
     if size == 0 or batch_magic(item.records) != 2:
         return Err.INVALID_RECORD
@@ -148,9 +149,12 @@ cdef int16_t judge_outside(ProduceItem *item, int16_t version) noexcept nogil:
         return Err.CORRUPT_MESSAGE
     if batch_attributes(item.records) & ATTR_CODEC == CODEC_ZSTD and version < 7:
         return Err.UNSUPPORTED_COMPRESSION_TYPE
+    if batch_attributes(item.records) & ATTR_CODEC > CODEC_ZSTD and version < 7:
+        return Err.UNKNOWN_SERVER_ERROR      # the check for zstd meets it first; from 7 on the log does
     if first_batch(item.records + size, item.length - size, &error) > 0:
         return Err.INVALID_RECORD
     if error != Err.NONE:
+        item.message = b"The batch has a size or a magic that none can have"
         return error
     item.length = size
     item.transactional = (batch_attributes(item.records) & ATTR_TRANSACTIONAL) != 0

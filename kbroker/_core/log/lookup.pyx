@@ -327,7 +327,7 @@ cdef void log_offset_for_timestamp(Log *log, int64_t timestamp, TimestampOffset 
 
 
 cdef void log_offset_of_max_timestamp(Log *log, TimestampOffset *out) noexcept nogil:
-    cdef int64_t largest = -1
+    cdef int64_t largest = -2      # below the -1 of records without a timestamp: of those the first is the answer
     cdef int32_t i
     no_offset(out)
     pthread_mutex_lock(&log.lock)
@@ -343,7 +343,7 @@ cdef void log_offset_of_max_timestamp(Log *log, TimestampOffset *out) noexcept n
             if log.segments[i].max_timestamp > largest:
                 largest = log.segments[i].max_timestamp
     pthread_mutex_unlock(&log.lock)
-    if out.error == NONE and largest >= 0:
+    if out.error == NONE and largest >= -1:
         log_offset_for_timestamp(log, largest, out)
 
 
