@@ -2,6 +2,9 @@
 # Called by   the door (flush, close), log/append when flush.messages says so; later the io threads.
 # Threads     any. The syncs themselves run without the lock: appends and reads go on.
 # Returns     0 or -errno; a sync that failed puts the log offline, since the pages may be lost without a further word.
+#
+# A log without new records has nothing to lose and is not synced: an empty file, or an epoch that no batch carries, is
+# made again by whoever leads next.
 from kbroker._core.log.state cimport Log
 
 cdef int log_flush(Log *log) noexcept nogil      # afterwards recovery_point >= the end offset of when it was called

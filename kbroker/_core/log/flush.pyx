@@ -10,7 +10,7 @@ from kbroker._core.log.files cimport (
 from kbroker._core.log.leader_epochs cimport epochs_write
 from kbroker._core.log.open_files cimport files_open_indexes, files_open_log
 from kbroker._core.log.segment cimport Segment, segment_release, segment_retain, segment_write_indexes
-from kbroker._core.log.state cimport active, go_offline, usable
+from kbroker._core.log.state cimport go_offline, usable
 
 
 cdef int32_t gather(Log *log, Segment **held) noexcept nogil:
@@ -20,7 +20,7 @@ cdef int32_t gather(Log *log, Segment **held) noexcept nogil:
     cdef int32_t i
     for i in range(log.segment_count):
         s = log.segments[i]
-        if s.next_offset > log.recovery_point or s == active(log):
+        if s.next_offset > log.recovery_point and s.size_bytes > 0:
             segment_retain(s)
             held[count] = s
             count += 1
@@ -91,7 +91,7 @@ cdef int log_flush(Log *log) noexcept nogil:
     end_offset = log.end_offset
     if not usable(log):
         rc = -log.offline_errno if log.offline_errno else -EIO
-    elif log.directory != NULL and (log.recovery_point < end_offset or log.names_changed or log.epochs.dirty):
+    elif log.directory != NULL and log.recovery_point < end_offset:
         names_changed = log.names_changed
         held = <Segment **> malloc(log.segment_count * sizeof(Segment *))
         if held == NULL:

@@ -347,12 +347,14 @@ cdef void remove_stray_snapshots(const Log *log, const Offsets *logs, const Offs
 
 
 cdef int restore_producers(Log *log, Offsets *snapshots, bint replay_all, int64_t now_ms) noexcept nogil:
-    # Without any snapshot a clean log had no producers worth remembering, as Kafka decides too.
+    # Without any snapshot a clean log had no producers worth remembering, as Kafka decides too; a damaged one tells
+    # that there were some.
+    cdef bint had = snapshots.count > 0
     cdef int rc = 0
     if read_newest_snapshot(log, snapshots, now_ms):
         if log.producers.snapshot_offset < log.end_offset:
             rc = replay_from(log, log.producers.snapshot_offset)
-    elif replay_all:
+    elif replay_all or had:
         rc = replay_from(log, log.start_offset)
     log.producers.swept_ms = now_ms
     log.first_unstable_offset = log.producers.first_open_txn_offset

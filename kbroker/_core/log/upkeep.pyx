@@ -4,7 +4,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker._core.c.prelude cimport store_int64
 from kbroker._core.log.append cimport forget_positions, push_segment
-from kbroker._core.log.files cimport cut_file, pthread_mutex_lock, pthread_mutex_unlock
+from kbroker._core.log.files cimport (
+    PATH_BYTES, cut_file, path_of_segment, pthread_mutex_lock, pthread_mutex_unlock, sync_path,
+)
 from kbroker._core.log.flush cimport log_flush
 from kbroker._core.log.leader_epochs cimport epochs_assign, epochs_cut_end, epochs_cut_start, epochs_write
 from kbroker._core.log.lookup cimport position_of
@@ -146,8 +148,20 @@ cdef int write_last(Log *log) noexcept nogil:
     return rc
 
 
+cdef int sync_last(Log *log, int64_t recovery_point) noexcept nogil:
+    # The snapshot of the end has no segment that would sync it.
+    cdef char path[PATH_BYTES]
+    cdef int rc = log_flush(log)
+    if rc == 0 and log.directory != NULL and recovery_point < log.end_offset:
+        rc = path_of_segment(path, log.directory, log.end_offset, ".snapshot")
+        if rc == 0:
+            rc = sync_path(path)
+    return rc
+
+
 cdef int log_close(Log *log, bint sync) noexcept nogil:
     cdef Segment *s
+    cdef int64_t recovery_point = log.recovery_point
     cdef int rc = 0
     pthread_mutex_lock(&log.lock)
     if log.closed:
@@ -159,7 +173,7 @@ cdef int log_close(Log *log, bint sync) noexcept nogil:
             go_offline(log, rc)
     pthread_mutex_unlock(&log.lock)
     if rc == 0 and sync and log.offline_errno == 0:
-        rc = log_flush(log)
+        rc = sync_last(log, recovery_point)
     pthread_mutex_lock(&log.lock)
     if not log.closed:
         log.closed = True

@@ -138,6 +138,14 @@ def test_a_damaged_snapshot_is_replaced_by_an_older_one_and_a_replay(open_log: O
     assert again.append(produced(2, 2)).duplicate
 
 
+def test_without_any_good_snapshot_the_whole_log_is_replayed(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log()
+    log.append(produced(0, 2))
+    log.close()
+    (tmp_path / "topic-0" / f"{2:020d}.snapshot").write_bytes(b"torn")
+    assert open_log().append(produced(0, 2)).duplicate
+
+
 def test_snapshots_that_no_segment_needs_go(open_log: OpenLog, tmp_path: Path) -> None:
     for _ in range(3):
         log = open_log()
