@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.api.producer_ids import ProducerIds
 from kbroker.config import Dynamic
@@ -46,8 +46,7 @@ class Rooms:
         return self.controller.dynamic()
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """One request's surroundings."""
 
     rooms: Rooms

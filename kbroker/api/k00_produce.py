@@ -105,6 +105,7 @@ def _look_at(item: Item, version: int) -> None:
     """Exactly one batch, magic 2, of a codec that this version may carry; what is left behind it is cut."""
     size, item.error = _first_batch(item.records)
     if item.error != Err.NONE:
+        item.message = "The batch has a size or a magic that none can have"
         return
     if size == 0 or item.records[16] != 2:
         item.error = Err.INVALID_RECORD
@@ -112,6 +113,8 @@ def _look_at(item: Item, version: int) -> None:
         item.error = Err.CORRUPT_MESSAGE
     elif item.records[22] & CODEC_BITS == ZSTD and version < 7:
         item.error = Err.UNSUPPORTED_COMPRESSION_TYPE
+    elif item.records[22] & CODEC_BITS > ZSTD and version < 7:
+        item.error = Err.UNKNOWN_SERVER_ERROR
     else:
         second, item.error = _first_batch(item.records[size:])
         if second > 0:

@@ -4,8 +4,7 @@ answered from the table, so what is not implemented is not advertised."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 # (request, context) -> response, or a coroutine of it: a handler that may wait for the disk or the quorum is a
 # coroutine function, one that must only sometimes wait returns a coroutine then. What can be answered at once is.
@@ -13,8 +12,7 @@ Handler = Callable[[Any, Any], Any]
 Failure = Callable[[Any, int, int], Any]  # (request, error code, version)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One API key: the versions that parse, the versions that ApiVersions names, and who answers."""
 
     key: int

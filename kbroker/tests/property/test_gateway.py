@@ -1,0 +1,65 @@
+"""Whatever a client sends, the gateway answers once or closes, and none of it is an exception of ours."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from kbroker.api import REGISTRY
+from kbroker.protocol import apis, codec
+from kbroker.tests.unit.api.desk import Desk
+
+ASKED = [
+    (row.key, version)
+    for row in REGISTRY
+    if row.handler is not None and not row.native
+    for version in range(row.min_version, row.max_version + 1)
+]
+
+
+def serve(frame: bytes) -> None:
+    desk = Desk()
+    token = desk.post(frame)
+    answered, closed = token in desk.mailbox.replies, token in desk.mailbox.closed
+    assert answered != closed
+    logged = desk.logged()
+    assert "a request failed" not in logged, logged
+
+
+@st.composite
+def mutated_frames(draw: st.DrawFn) -> bytes:
+    """A default request of some API and version, cut, stretched or with bytes changed behind its key and version."""
+    key, version = draw(st.sampled_from(ASKED))
+    frame = bytearray(codec.encode_request(apis.by_key(key).request(), version, draw(st.integers(0, 2**31 - 1)), "c"))
+    for _ in range(draw(st.integers(0, 4))):
+        if len(frame) <= 4:
+            break
+        at = draw(st.integers(4, len(frame) - 1))
+        match draw(st.sampled_from(["set", "insert", "cut"])):
+            case "set":
+                frame[at] = draw(st.integers(0, 255))
+            case "insert":
+                frame[at:at] = draw(st.binary(min_size=1, max_size=12))
+            case _:
+                del frame[at:]
+    return bytes(frame)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(mutated_frames())
+def test_mutated_requests_are_answered_or_closed(frame: bytes) -> None:
+    serve(frame)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.binary(max_size=64))
+@example(b"")
+def test_random_bytes_are_answered_or_closed(frame: bytes) -> None:
+    serve(frame)
+
+
+def test_default_requests_of_every_version_are_answered() -> None:
+    desk = Desk()
+    for key, version in ASKED:
+        token = desk.post(codec.encode_request(apis.by_key(key).request(), version, 1))
+        assert desk.mailbox.replies.get(token) is not None, (key, version)
