@@ -108,16 +108,18 @@ cdef const uint8_t *take_number(const uint8_t *p, int64_t *value) noexcept nogil
     # Decimal digits, skipping the white space before them; NULL when there are none or too many.
     cdef int64_t v = 0
     cdef int digits = 0
+    cdef int digit
     while p[0] == c' ' or p[0] == c'\n' or p[0] == c'\r':
         p += 1
     while p[0] >= c'0' and p[0] <= c'9':
-        if digits == 19:
+        digit = <int> p[0] - <int> c'0'
+        if v > (<int64_t> 0x7fffffffffffffff - digit) // 10:
             return NULL
-        v = v * 10 + (<int> p[0] - <int> c'0')
+        v = v * 10 + digit
         digits += 1
         p += 1
     value[0] = v
-    return p if digits > 0 and v >= 0 else NULL
+    return p if digits > 0 else NULL
 
 
 cdef int parse(LeaderEpochs *e, const uint8_t *p) noexcept nogil:

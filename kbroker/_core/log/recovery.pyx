@@ -1,5 +1,5 @@
 # Opening a log: list, believe or scan, cut what is torn, rebuild what can be rebuilt.
-from libc.errno cimport EINVAL, EIO, ENOENT, ENOMEM, errno
+from libc.errno cimport EFBIG, EINVAL, EIO, ENOENT, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, qsort
 from libc.string cimport strcmp
@@ -209,6 +209,8 @@ cdef int load_segments(Log *log, const Offsets *logs, int64_t now_ms) noexcept n
         s.size_bytes = size_of_path(path)
         if s.size_bytes < 0:
             return <int> s.size_bytes
+        if s.size_bytes > 0x7fffffff:        # no index could name a position in it: not a segment
+            return -EFBIG
         if i > 0:
             log.segments[i - 1].next_offset = s.base_offset
         if s.size_bytes == 0:                # nothing to index: whatever the index files hold is replaced

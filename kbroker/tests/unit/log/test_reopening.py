@@ -146,6 +146,14 @@ def test_an_index_that_ends_in_zeros_is_read_up_to_them(open_log: OpenLog, tmp_p
     assert (index.read_bytes(), times.read_bytes()) == before
 
 
+def test_a_file_too_large_to_be_a_segment_is_refused(open_log: OpenLog, tmp_path: Path) -> None:
+    (tmp_path / "topic-0").mkdir()
+    (tmp_path / "topic-0" / f"{0:020d}.log").touch()
+    os.truncate(tmp_path / "topic-0" / f"{0:020d}.log", 1 << 31)
+    with pytest.raises(OSError, match="too large"):
+        open_log(clean=False)
+
+
 def test_leftovers_of_deletion_and_compaction_go(open_log: OpenLog, tmp_path: Path) -> None:
     log = open_log()
     fill(log, 2)

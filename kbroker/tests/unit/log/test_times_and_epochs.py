@@ -126,6 +126,23 @@ def test_epochs_follow_the_cuts_at_both_ends(open_log: OpenLog) -> None:
     assert offsets(log, 3) == [3, 4, 5]
 
 
+@pytest.mark.parametrize(
+    "text", ["", "0\n", "1\n0\n", "0\n1\n5\n", "0\n1\n99999999999 0\n", "0\n1\n1 99999999999999999999\n", "0\nx\n"]
+)
+def test_a_checkpoint_that_is_none_is_told_and_replaced(open_log: OpenLog, tmp_path: Path, text: str) -> None:
+    log = open_log()
+    log.append(batch(), leader_epoch=2)
+    log.close()
+    path = tmp_path / "topic-0" / "leader-epoch-checkpoint"
+    path.write_text(text)
+    again = open_log()
+    assert [note.reason for note in again.recovery_notes] == ["leader-epoch-checkpoint cannot be read"]
+    assert again.epochs() == []
+    again.assign_epoch(3)
+    again.close()
+    assert path.read_text() == "0\n1\n3 1\n"
+
+
 def test_epochs_are_rebuilt_from_the_batches_after_a_crash(open_log: OpenLog, tmp_path: Path) -> None:
     log = open_log()
     log.append(batch(2), leader_epoch=1)
