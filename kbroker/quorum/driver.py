@@ -29,7 +29,7 @@ from kbroker.cluster.image import ClusterImage, Endpoint
 from kbroker.cluster.producer_ids import ProducerIdBlock
 from kbroker.cluster.topics import NewTopic, Rules, TopicResult
 from kbroker.config import Config, Dynamic
-from kbroker.errors import KafkaError, KafkaStorageError, NotControllerError
+from kbroker.errors import KafkaStorageError, NotControllerError
 from kbroker.listeners import PROTOCOL_IDS, Listener
 from kbroker.protocol.message import Message
 from kbroker.protocol.records import (
@@ -332,12 +332,13 @@ class Controller:
                 continue
             try:
                 records, result = decide(self._ahead, self._log.log_end_offset)
-            except KafkaError as error:
+            except Exception as error:  # a refusal, or a bug of one decision: nothing was changed, so only it fails
                 answer.set_exception(error)
                 continue
+            # It waits before it is written: if writing fails, _fail finds it.
+            self._waiting.append(_Waiting(self._log.log_end_offset + len(records), answer, result))
             if records:
                 self._append(records)
-            self._waiting.append(_Waiting(self._log.log_end_offset, answer, result))
 
     def _append(self, records: Sequence[Message]) -> None:
         self._write(metadata_batch(records, self._clock.now_ms()))

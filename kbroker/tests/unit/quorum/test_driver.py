@@ -8,6 +8,7 @@ import pytest
 
 from kbroker._core.record.records import Record, build_batch, iterate
 from kbroker.cluster.topics import NewTopic
+from kbroker.errors import KafkaStorageError
 from kbroker.protocol.records import VotersRecord
 from kbroker.quorum.frames import Membership, read_batches
 from kbroker.quorum.snapshot import SnapshotId, find_snapshots, read_snapshot, write_bootstrap, write_snapshot
@@ -313,5 +314,30 @@ def test_the_metadata_log_may_lie_in_another_of_the_directories(tmp_path: Path) 
                 assert (two / "__cluster_metadata-0").is_dir()
                 assert (two / "bootstrap.checkpoint").is_file()
                 assert not (one / "__cluster_metadata-0").exists()
+
+    asyncio.run(scenario())
+
+
+def test_a_decision_that_breaks_fails_alone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as node:
+            with pytest.raises(ZeroDivisionError):
+                await node.controller.submit(lambda image, next_offset: ([], next_offset // 0))
+            assert (await node.controller.create_topics([NewTopic("t", 1, 1)]))[0].error_code == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_metadata_log_that_cannot_be_written_fails_everything_from_then_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        node = await start(tmp_path)
+        node.controller._log.close()  # as a disk that went away
+        with pytest.raises(KafkaStorageError):
+            await node.controller.create_topics([NewTopic("t", 1, 1)])
+        with pytest.raises(KafkaStorageError):
+            await node.controller.create_topics([NewTopic("u", 1, 1)])
+        assert node.controller.failure is not None
+        assert node.controller.image.topics == {}
+        await node.stop()
 
     asyncio.run(scenario())
