@@ -41,7 +41,7 @@ def produce(topic: str, partition: int, batch_bytes: bytes, acks: int = -1) -> b
 
 
 def produce_error_offset(topic: str) -> int:
-    """Where the first partition's error code stands in a v9 Produce reply: after size, header, counts, name and index."""
+    """Where the first partition's error stands in a v9 Produce reply: after size, header, counts, name and index."""
     return 4 + 4 + 1 + 1 + 1 + len(topic) + 1 + 4
 
 

@@ -46,11 +46,18 @@ class Server:
 class KbrokerServer(Server):
     """kbroker as its users start it: the command in the foreground, one ready line."""
 
-    def __init__(self, data_dir: Path | None = None, *, spinning: bool = False, config: dict[str, str] | None = None):
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        *,
+        port: int = 0,
+        spinning: bool = False,
+        config: dict[str, str] | None = None,
+    ) -> None:
         self._own_dir = data_dir is None
         self.data_dir = data_dir or Path(tempfile.mkdtemp(prefix="kbroker-race-"))
         module = "bench.spinning" if spinning else "kbroker"
-        command = [sys.executable, "-m", module, "start", "--listeners", "PLAINTEXT://127.0.0.1:0"]
+        command = [sys.executable, "-m", module, "start", "--listeners", f"PLAINTEXT://127.0.0.1:{port}"]
         command += ["--data-dir", str(self.data_dir)]
         for key, value in (config or {}).items():
             command += ["--config", f"{key}={value}"]

@@ -1,4 +1,4 @@
-"""kbroker with a Python thread that never rests: what the data plane feels of a busy interpreter is what the GIL costs it."""
+"""kbroker with a Python thread that never rests: what the data plane feels of it is what the GIL costs."""
 
 import sys
 import threading

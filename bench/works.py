@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import count
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from bench import frames, wireload
 from bench.servers import Server
@@ -109,9 +110,7 @@ def librdkafka_consume(record_bytes: int, messages: int) -> Callable[[Server], F
             filled[server.port] = make_topic(server, 1)
             fill(server, filled[server.port], record_bytes, messages)
         topic = filled[server.port]
-        consumer = Consumer(
-            {"bootstrap.servers": server.bootstrap, "group.id": "race", "enable.auto.commit": False, "check.crcs": False}
-        )
+        consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "race", "enable.auto.commit": False})
         consumer.assign([TopicPartition(topic, 0, 0)])
         seen = 0
         with Meter(server) as meter:
@@ -202,9 +201,7 @@ def raw_small(make_frame: Callable[[str], bytes], connections: int = 16, depth: 
         topic = make_topic(server)
         request = make_frame(topic)
         with Meter(server) as meter:
-            outcome = wireload.run(
-                "127.0.0.1", server.port, [[request]] * connections, depth=depth, seconds=SECONDS
-            )
+            outcome = wireload.run("127.0.0.1", server.port, [[request]] * connections, depth=depth, seconds=SECONDS)
         return {"requests/s": outcome.replies / meter.wall, "CPU µs per request": meter.cpu / outcome.replies * 1e6}
 
     return work

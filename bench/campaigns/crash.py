@@ -1,7 +1,8 @@
 """kill -9 under acks=all load, again and again on one data directory: nothing acknowledged may be missing.
 
 After every kill the broker is started on what it left, and each partition is read from its first offset: no gap, no
-offset twice, and at every acknowledged offset the value that was acknowledged there.
+offset twice, no record twice, and at every acknowledged offset the value that was acknowledged there. Idempotent
+producers live through the kills: what was not answered they send again, and the broker must know it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
-import sys
 import tempfile
 import threading
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from bench.servers import KbrokerServer
 
@@ -35,7 +36,9 @@ class Ledger:
         if error is not None:
             return
         partition, offset, value = message.partition(), message.offset(), message.value()
-        assert partition is not None and offset is not None and isinstance(value, bytes)
+        assert partition is not None
+        assert offset is not None
+        assert isinstance(value, bytes)
         with self.grew:
             place = (partition, offset)
             if self.acknowledged.get(place, value) != value:
@@ -49,30 +52,44 @@ class Ledger:
                 raise AssertionError(f"only {len(self.acknowledged)} of {count} records acknowledged in 60 s")
 
 
-def load(server: KbrokerServer, ledger: Ledger, stop: threading.Event, number: int, seed: int) -> None:
-    """One producer that never stops by itself; what is unacknowledged when the broker dies is simply forgotten."""
-    chance = random.Random(seed)
-    producer = Producer(
-        {
-            "bootstrap.servers": server.bootstrap,
-            "acks": "all",
-            "enable.idempotence": number % 2 == 0,
-            "linger.ms": number,
-            "compression.type": ("none", "lz4", "zstd", "gzip", "snappy")[chance.randrange(5)],
-            "message.timeout.ms": 60_000,
-            "log_level": 0,
-        }
-    )
-    serial = 0
-    while not stop.is_set():
-        value = f"{seed}:{serial}:".encode() + chance.randbytes(chance.randrange(2_000))
-        try:
-            producer.produce(TOPIC, value, partition=serial % PARTITIONS, on_delivery=ledger.delivered)
-            serial += 1
-        except BufferError:
-            producer.poll(0.01)
-        producer.poll(0)
-    producer.purge()
+class Load(threading.Thread):
+    """A producer that never stops by itself. An idempotent one outlives the kills, and sends the unanswered again."""
+
+    def __init__(self, bootstrap: str, ledger: Ledger, seed: int, *, idempotent: bool) -> None:
+        super().__init__(daemon=True)
+        self.ledger, self.seed = ledger, seed
+        self.chance = random.Random(seed)
+        self.ended = threading.Event()
+        self.producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": idempotent,
+                "linger.ms": self.chance.randrange(5),
+                "compression.type": self.chance.choice(("none", "lz4", "zstd", "gzip", "snappy")),
+                "queue.buffering.max.messages": 5_000,
+                "message.timeout.ms": 120_000,
+                "reconnect.backoff.max.ms": 100,
+                "log_level": 0,
+            }
+        )
+
+    def run(self) -> None:
+        serial = 0
+        while not self.ended.is_set():
+            value = f"{self.seed}:{serial}:".encode() + self.chance.randbytes(self.chance.randrange(2_000))
+            try:
+                self.producer.produce(TOPIC, value, partition=serial % PARTITIONS, on_delivery=self.ledger.delivered)
+                serial += 1
+                self.producer.poll(0)
+            except BufferError:
+                self.producer.poll(0.01)
+
+    def end(self) -> None:
+        """What is unanswered is forgotten: it may or may not be in the log."""
+        self.ended.set()
+        self.join()
+        self.producer.purge()
 
 
 def read_back(server: KbrokerServer) -> dict[tuple[int, int], bytes]:
@@ -85,11 +102,12 @@ def read_back(server: KbrokerServer) -> dict[tuple[int, int], bytes]:
         consumer.assign([TopicPartition(TOPIC, partition, low)])
         expected = low
         while expected < high:
-            for message in consumer.consume(5_000, timeout=30):
+            for message in consumer.consume(min(5_000, high - expected), timeout=30):
                 if message.error() is not None:
                     raise AssertionError(f"partition {partition}: {message.error()}")
                 offset, value = message.offset(), message.value()
-                assert offset is not None and isinstance(value, bytes)
+                assert offset is not None
+                assert isinstance(value, bytes)
                 if offset != expected:
                     raise AssertionError(f"partition {partition}: offset {offset} where {expected} was due")
                 found[partition, offset] = value
@@ -98,22 +116,16 @@ def read_back(server: KbrokerServer) -> dict[tuple[int, int], bytes]:
     return found
 
 
-def one_round(data_dir: Path, ledger: Ledger, chance: random.Random) -> None:
-    server = KbrokerServer(data_dir)
-    stop = threading.Event()
-    loads = [
-        threading.Thread(target=load, args=(server, ledger, stop, number, chance.getrandbits(32))) for number in range(3)
-    ]
+def one_round(data_dir: Path, port: int, ledger: Ledger, chance: random.Random) -> None:
+    server = KbrokerServer(data_dir, port=port)
+    mortal = Load(server.bootstrap, ledger, chance.getrandbits(48), idempotent=False)
     try:
-        for thread in loads:
-            thread.start()
+        mortal.start()
         ledger.wait_for(len(ledger.acknowledged) + chance.randrange(200, 5_000))
     finally:
         server.process.kill()
         server.process.wait()
-        stop.set()
-        for thread in loads:
-            thread.join()
+        mortal.end()
 
 
 def verify(data_dir: Path, ledger: Ledger) -> None:
@@ -122,6 +134,8 @@ def verify(data_dir: Path, ledger: Ledger) -> None:
         found = read_back(server)
     finally:
         server.stop(keep_data=True)
+    if len(set(found.values())) != len(found):
+        raise AssertionError("a record stands in the log twice")
     for place, value in ledger.acknowledged.items():
         if found.get(place) != value:
             raise AssertionError(f"acknowledged at {place} and {'changed' if place in found else 'missing'}")
@@ -139,15 +153,22 @@ def main() -> None:
     admin = AdminClient({"bootstrap.servers": first.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
     first.stop(keep_data=True)
-    for number in range(1, arguments.rounds + 1):
-        one_round(data_dir, ledger, chance)
-        # Reading everything back each time is quadratic; every fifth round and the last are enough to catch a loss.
-        if number % 5 == 0 or number == arguments.rounds:
-            verify(data_dir, ledger)
-            print(f"crash: round {number}: {len(ledger.acknowledged)} acknowledged records, all there", flush=True)
+    survivors = [Load(first.bootstrap, ledger, chance.getrandbits(48), idempotent=True) for _ in range(2)]
+    for survivor in survivors:
+        survivor.start()
+    try:
+        for number in range(1, arguments.rounds + 1):
+            one_round(data_dir, first.port, ledger, chance)
+            # Reading everything back each time is quadratic; every tenth round and the last are enough to catch a loss.
+            if number % 10 == 0 or number == arguments.rounds:
+                verify(data_dir, ledger)
+                print(f"crash: round {number}: {len(ledger.acknowledged)} acknowledged records, all there", flush=True)
+    finally:
+        for survivor in survivors:
+            survivor.end()
     shutil.rmtree(data_dir)
-    print(f"crash: {arguments.rounds} kills, nothing acknowledged was lost")
+    print(f"crash: {arguments.rounds} kills, nothing acknowledged was lost, nothing stands twice")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

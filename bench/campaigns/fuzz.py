@@ -1,8 +1,8 @@
 """Mutated and hostile frames through a real socket: no crash, no hang, memory back to its level, others undisturbed.
 
 Seeds are well-formed requests of every API and version, mostly of those the broker serves, and Produce requests with
-real batches of every codec. Each is mutated and sent; behind it goes an ApiVersions request, and either that is answered or the connection is
-closed. A witness on a connection of its own produces and fetches all the while.
+real batches of every codec. Each is mutated and sent; behind it goes an ApiVersions request, and either that is
+answered or the connection is closed. A witness on a connection of its own produces and fetches all the while.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import json
 import random
 import socket
 import struct
-import sys
 import threading
 from collections import Counter
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from bench import frames
 from bench.servers import KbrokerServer
@@ -163,6 +163,7 @@ class Attacker(threading.Thread):
             self.seen["parked"] += 1
             return False
 
+
 class Witness(threading.Thread):
     """A well-behaved client: produces and fetches until told to stop, and is answered every time."""
 
@@ -245,4 +246,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
