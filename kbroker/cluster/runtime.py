@@ -81,10 +81,10 @@ class Replicas:
         if changed or retired:
 
             def work() -> list[Path]:
-                removed = [self._log_dirs.delete_log(*key) for key in retired]
+                removed = self._log_dirs.delete_logs(retired)
                 for topic in changed:
                     self._open_logs(image, topic)
-                return [path for path in removed if path is not None]
+                return removed
 
             self._remove_later(await self._in_thread(work))
         self._reconfigure(image, delta)

@@ -17,7 +17,7 @@ import os
 import shutil
 import struct
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -211,18 +211,26 @@ class LogDirs:
     def directory_id_of(self, topic: str, partition: int) -> bytes:
         return self._home[(topic, partition)].meta.directory_id
 
-    def delete_log(self, topic: str, partition: int) -> Path | None:
-        """Closes and renames a partition; the caller removes the returned directory when its delay is over."""
-        log = self.logs.pop((topic, partition), None)
-        home = self._home.pop((topic, partition), None)
-        if log is None or home is None:
-            return None
-        log.close()
-        path = home.path / f"{topic}-{partition}"
-        retired = path.rename(_retired_name(path, DELETED))
-        sync_directory(home.path)
-        for offsets in (home.recovery_points, home.high_watermarks, home.log_start_offsets):
-            offsets.pop((topic, partition), None)
+    def delete_logs(self, keys: Iterable[tuple[str, int]]) -> list[Path]:
+        """Closes and renames partitions; the caller removes the returned directories when their delay is over.
+
+        The deletion is committed in the metadata log already: what a crash brings back no topic owns any more, so
+        their records need not reach the disk, and one sync a directory tells of all the new names.
+        """
+        retired = []
+        homes: set[Path] = set()
+        for key in keys:
+            log, home = self.logs.pop(key, None), self._home.pop(key, None)
+            if log is None or home is None:
+                continue
+            log.close(sync=False)
+            path = home.path / f"{key[0]}-{key[1]}"
+            retired.append(path.rename(_retired_name(path, DELETED)))
+            homes.add(home.path)
+            for offsets in (home.recovery_points, home.high_watermarks, home.log_start_offsets):
+                offsets.pop(key, None)
+        for path in homes:
+            sync_directory(path)
         return retired
 
     def checkpoint(self) -> None:

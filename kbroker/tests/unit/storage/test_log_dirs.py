@@ -104,8 +104,7 @@ def test_a_log_keeps_its_offsets_over_a_clean_stop(tmp_path: Path) -> None:
 def test_a_very_long_name_is_cut_when_its_directory_is_deleted(tmp_path: Path) -> None:
     dirs = open_dirs(tmp_path)
     dirs.open_log("x" * 249, 0, random_uuid(), {})
-    retired = dirs.delete_log("x" * 249, 0)
-    assert retired is not None
+    (retired,) = dirs.delete_logs([("x" * 249, 0), ("unknown", 0)])
     assert len(retired.name) == 255
     assert retired.name.endswith("-delete")
     dirs.release()
