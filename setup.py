@@ -43,6 +43,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "net.poller": (),
     "net.listener": (),
     "net.connection": (),
+    "net.warmer": (),
     "net.egress": (),
     "net.mailbox": (),
     "net.service": (),

@@ -20,6 +20,7 @@ class Counters(TypedDict):
     turns: int
     receive_buffer_bytes: int
     mailbox_depth: int
+    slices_warmed: int
     events_dropped: int
 
 class Core:

@@ -28,6 +28,7 @@ from kbroker._core.net.loop cimport (
     loop_close,
     loop_open,
     loop_run,
+    tell_warmed,
     token_loop,
 )
 from kbroker._core.net.mailbox cimport (
@@ -49,6 +50,7 @@ from kbroker._core.net.mailbox cimport (
     message_new,
 )
 from kbroker._core.net.poller cimport POLLIN, bell_clear, bell_close, bell_open, poll, pollfd
+from kbroker._core.net.warmer cimport warmer_close, warmer_open
 from kbroker._core.partitions cimport (
     ViewHandle,
     pthread_mutex_destroy,
@@ -115,6 +117,7 @@ cdef class Core:
         self.s.emptied.wait_fd = -1
         self.s.emptied.ring_fd = -1
         pthread_mutex_init(&self.s.apis_lock, NULL)
+        warmer_open(&self.s.warmer, tell_warmed, &self.s)
         self._opened = True
         cdef int failed = mailbox_open(&self.s.mailbox, mailbox_slots, mailbox_max_bytes, portable)
         failed = events_open(&self.s.events) or failed
@@ -240,6 +243,7 @@ cdef class Core:
 
     def _release(self):
         cdef int i
+        warmer_close(&self.s.warmer)             # before the inboxes it tells
         for i in range(self.s.loop_count):
             loop_close(self.s.loops[i])
             free(self.s.loops[i])
@@ -420,6 +424,7 @@ cdef class Core:
         total["requests"] = requests
         total["connections_closed"] = closed
         total["mailbox_depth"] = load_int32(&self.s.mailbox.count)
+        total["slices_warmed"] = load_counter(&self.s.warmer.slices)
         total["events_dropped"] = load_counter(&self.s.events.dropped)
         return total
 

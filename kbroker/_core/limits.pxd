@@ -35,6 +35,8 @@ cdef enum:
     CHAIN_POOL = 256                       # chains kept per loop
     COPY_SLICE_BYTES = 65536               # pread + send, where sendfile cannot be used
     SMALL_SLICE_BYTES = 65536              # up to here a slice is copied between its neighbours instead of sent by sendfile
+    WARM_ERRANDS = 256                     # cold slices waiting for the disk; beyond that a network thread waits itself
+    WARM_BYTES_AT_ONCE = 262144
     EVENT_SLOTS = 1024                     # what the control side has not yet logged
     EVENT_TEXT_BYTES = 120
     LOOPS_MAX = 64

@@ -43,6 +43,7 @@ cdef struct Connection:
     int8_t interest                  # what the poller was told
     int8_t waiting
     int8_t long_poll                 # the parked request is a Fetch: a drain does not wait for it
+    int8_t warming                   # the warmer reads the next slice: nothing is sent meanwhile
     int8_t closing                   # closes once everything is sent
     int8_t more                      # `own` may hold whole frames that had to wait
     int8_t large                     # the last frame was: receive into `own`, to the frame's end

@@ -35,6 +35,7 @@ cdef enum Sent:
     BLOCKED = 1                # the socket is full
     TURN_OVER = 2              # enough for this turn; there is more
     SEND_FAILED = 3            # the socket's doing
+    SLICE_COLD = 5             # the next slice is not in memory: let the warmer fetch it first
     SLICE_FAILED = 4           # the file's: unreadable, or shorter than the reply promised
 
 cdef void egress_close(Egress *e) noexcept nogil
@@ -42,4 +43,6 @@ cdef Chain *egress_chain(Egress *e) noexcept nogil                          # an
 cdef void egress_recycle(Egress *e, Chain *c) noexcept nogil
 cdef void outflow_queue(Outflow *o, Chain *c) noexcept nogil                # takes the chain over
 cdef void outflow_drop(Outflow *o, Egress *e) noexcept nogil                # gives everything unsent back
-cdef Sent outflow_send(Outflow *o, Egress *e, int fd, const Transform *t, void *transform_state, int64_t *sent) noexcept nogil
+# may_wait: a cold slice is read from the disk here, while the thread waits.
+cdef Sent outflow_send(Outflow *o, Egress *e, int fd, const Transform *t, void *transform_state, bint may_wait,
+                       int64_t *sent) noexcept nogil

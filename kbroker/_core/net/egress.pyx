@@ -8,6 +8,7 @@ from posix.uio cimport iovec
 from posix.unistd cimport pread
 
 from kbroker._core.limits cimport CHAIN_POOL, COPY_SLICE_BYTES, IOV_PIECES, SENDFILE_CHUNK_BYTES, SMALL_SLICE_BYTES
+from kbroker._core.net.warmer cimport is_resident, pread_resident
 from kbroker._core.wire.chain cimport Chain, Piece, chain_clear, chain_free
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -142,8 +143,8 @@ cdef ssize_t send_runs(Outflow *o, Egress *e, int fd, const Transform *t, void *
                 # The slice follows at once: let the header wait for it instead of leaving in a packet of its own.
                 flags |= MSG_MORE
                 break
-            if pread(piece.fd, e.scratch + copied, length, piece.start + skip) != length:
-                break                        # sent by itself, next, where its error is told
+            if pread_resident(piece.fd, e.scratch + copied, length, piece.start + skip) != length:
+                break                        # cold or broken: it is next, and looked at by itself
             runs[count].iov_base = e.scratch + copied
             copied += length
         runs[count].iov_len = length
@@ -198,7 +199,14 @@ cdef ssize_t send_slice(Outflow *o, Egress *e, int fd, const Transform *t, void 
     return send_copy(e, fd, t, state, piece.fd, position, length)
 
 
-cdef Sent outflow_send(Outflow *o, Egress *e, int fd, const Transform *t, void *transform_state, int64_t *sent) noexcept nogil:
+cdef inline bint next_is_cold(const Outflow *o, int64_t budget) noexcept nogil:
+    cdef const Piece *piece = &o.first.pieces[o.first.next_piece]
+    cdef int64_t length = piece.length - o.first.sent_in_piece
+    return not is_resident(piece.fd, piece.start + o.first.sent_in_piece, length if length < budget else budget)
+
+
+cdef Sent outflow_send(Outflow *o, Egress *e, int fd, const Transform *t, void *transform_state, bint may_wait,
+                       int64_t *sent) noexcept nogil:
     cdef int64_t budget = SENDFILE_CHUNK_BYTES
     cdef int64_t asked
     cdef ssize_t n
@@ -213,6 +221,8 @@ cdef Sent outflow_send(Outflow *o, Egress *e, int fd, const Transform *t, void *
         if piece.fd < 0 or piece.length <= SMALL_SLICE_BYTES:
             n = send_runs(o, e, fd, t, transform_state, &asked)
         if asked == 0:
+            if not may_wait and next_is_cold(o, budget):
+                return SLICE_COLD
             n = send_slice(o, e, fd, t, transform_state, budget)
             if n == 0:
                 return SLICE_FAILED

@@ -15,11 +15,9 @@ from kbroker._core.net.egress cimport Egress, Transform
 from kbroker._core.net.listener cimport Admission, Listener
 from kbroker._core.net.mailbox cimport Address, EventLog, Inbox, Mailbox
 from kbroker._core.net.poller cimport Bell, Poller
+from kbroker._core.net.warmer cimport Errand, Warmer, pthread_t
 from kbroker._core.partitions cimport Table, View, pthread_mutex_t
 from kbroker._core.wire.chain cimport Chain
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef unsigned long pthread_t
 
 cdef enum CloseReason:
     BY_PEER = 0              # the stream ended between frames
@@ -102,6 +100,7 @@ cdef struct Shared:
     Mailbox mailbox
     EventLog events
     Admission admission
+    Warmer warmer
     Loop **loops
     int32_t loop_count
     int32_t draining
@@ -144,3 +143,4 @@ cdef int loop_open(Loop *l, Shared *shared, int32_t index) noexcept nogil      #
 cdef void loop_close(Loop *l) noexcept nogil                                   # after its thread has ended; closes everything
 cdef void loop_run(Loop *l) noexcept nogil                                     # returns when `stopping` is set
 cdef void apis_release(ApiTable *t) noexcept nogil
+cdef void tell_warmed(void *shared, const Errand *errand) noexcept nogil       # the warmer's `done`

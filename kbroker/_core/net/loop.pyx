@@ -31,6 +31,7 @@ from kbroker._core.net.mailbox cimport (
     OPEN_LISTENER,
     REFUSED,
     REPLY,
+    WARMED,
     Address,
     Message,
     events_note,
@@ -65,6 +66,7 @@ from kbroker._core.net.service cimport (
     service_mute,
     service_resume,
     service_retry_post,
+    service_warmed,
 )
 from kbroker._core.partitions cimport pthread_mutex_lock, pthread_mutex_unlock, table_release
 from kbroker._core.purgatory cimport (
@@ -351,6 +353,8 @@ cdef void read_inbox(Loop *l) noexcept nogil:
             take_reply(l, m)
         elif m.kind == HANG_UP:
             hang_up(l, m)
+        elif m.kind == WARMED:
+            send_warmed(l, m)
         elif m.kind == ADOPT:
             service_adopt(l, m.fd, &m.address, m.listener_index)
             m.fd = -1
@@ -393,6 +397,20 @@ cdef void hang_up(Loop *l, Message *m) noexcept nogil:
     if c != NULL:
         service_finish(l, c, BY_CONTROL, <const char *> message_payload(m))
         service_resume(l, c)
+
+
+cdef void tell_warmed(void *shared, const Errand *errand) noexcept nogil:
+    # Without memory for the message the connection waits until it is idle for too long; there is nothing better to do then.
+    cdef Message *m = message_new(WARMED, NULL, 0)
+    if m != NULL:
+        m.token = errand.key
+        inbox_put(&(<Shared *> shared).loops[errand.loop_index].inbox, m)
+
+
+cdef void send_warmed(Loop *l, Message *m) noexcept nogil:
+    cdef Connection *c = find_connection(l, <int32_t> m.token)
+    if c != NULL and connection_key(c) == m.token and c.warming:
+        service_warmed(l, c)
 
 
 # ---- accepting ----

@@ -52,6 +52,7 @@ cdef enum MessageKind:
     REPLY = 0                # answer the posted request `token` with the payload; length -1: it has no answer
     HANG_UP = 1              # close the connection of the posted request
     ADOPT = 2                # a new connection: fd, address, listener_index
+    WARMED = 4               # the cold slice of the connection with the key `token` is in memory now
     OPEN_LISTENER = 3        # watch the listening socket `fd` as listener_index
 
 cdef struct Message:

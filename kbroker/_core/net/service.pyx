@@ -16,6 +16,7 @@ from kbroker._core.limits cimport (
     RECEIVE_BYTES_PER_TURN,
     REPLIES_IN_FLIGHT_MAX,
     REPLY_BYTES_IN_FLIGHT_MAX,
+    SENDFILE_CHUNK_BYTES,
 )
 from kbroker._core.net.connection cimport (
     NO_REQUEST,
@@ -32,6 +33,7 @@ from kbroker._core.net.egress cimport (
     ALL_SENT,
     BLOCKED,
     SEND_FAILED,
+    SLICE_COLD,
     SLICE_FAILED,
     TURN_OVER,
     Sent,
@@ -56,8 +58,10 @@ from kbroker._core.net.loop cimport (
 )
 from kbroker._core.net.mailbox cimport CLOSED, Letter, events_note, inbox_ring, mailbox_post
 from kbroker._core.net.poller cimport GONE, READABLE, WRITABLE, bell_ring, poller_add, poller_change, poller_remove
+from kbroker._core.net.warmer cimport Errand, warmer_send
 from kbroker._core.partitions cimport view_acquire
 from kbroker._core.purgatory cimport purgatory_forget
+from kbroker._core.wire.chain cimport Chain, Piece
 from kbroker._core.wire.cursor cimport load_be16, load_be32
 
 cdef enum:
@@ -136,6 +140,7 @@ cdef bint service_adopt(Loop *l, int fd, const Address *address, int32_t listene
     c.closing = 0
     c.more = 0
     c.large = 0
+    c.warming = 0
     c.listener_index = listener_index
     c.principal = 0
     c.serial = 0
@@ -429,14 +434,43 @@ cdef void service_resume(Loop *l, Connection *c) noexcept nogil:
     flush(l, c)
 
 
+cdef void service_warmed(Loop *l, Connection *c) noexcept nogil:
+    # Sent without asking again: should the pages be gone already, waiting for them once is better than fetching for ever.
+    c.warming = 0
+    send_out(l, c, True)
+
+
 cdef void flush(Loop *l, Connection *c) noexcept nogil:
+    send_out(l, c, False)
+
+
+cdef bint send_for_warming(Loop *l, Connection *c) noexcept nogil:
+    cdef Errand errand
+    cdef Chain *reply = c.out.first
+    cdef Piece *piece = &reply.pieces[reply.next_piece]
+    errand.fd = piece.fd
+    errand.loop_index = l.index
+    errand.key = connection_key(c)
+    errand.position = piece.start + reply.sent_in_piece
+    errand.length = min(piece.length - reply.sent_in_piece, <int64_t> SENDFILE_CHUNK_BYTES)
+    return warmer_send(&l.shared.warmer, &errand)
+
+
+cdef void send_out(Loop *l, Connection *c, bint may_wait) noexcept nogil:
     cdef Sent outcome = ALL_SENT
     cdef int64_t sent = 0
+    cdef int64_t more = 0
     cdef int interest
     if c.fd < 0:
         return
-    if c.out.first != NULL:
-        outcome = outflow_send(&c.out, &l.egress, c.fd, c.transform, c.transform_state, &sent)
+    if c.out.first != NULL and not c.warming:
+        outcome = outflow_send(&c.out, &l.egress, c.fd, c.transform, c.transform_state, may_wait, &sent)
+        if outcome == SLICE_COLD:
+            if send_for_warming(l, c):
+                c.warming = 1
+            else:
+                outcome = outflow_send(&c.out, &l.egress, c.fd, c.transform, c.transform_state, True, &more)
+                sent += more
         if sent > 0:
             l.counters.bytes_out += sent
             touch(l, c)

@@ -174,6 +174,60 @@ def test_a_reader_may_leave_in_the_middle_of_a_slice(data: DataHouse) -> None:
     eventually(lambda: data.core.counters()["connections_open"] == 1)
 
 
+def evict(path: Path) -> bool:
+    """Drop a file from the page cache; False where the system does not let us."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return False
+
+
+def test_cold_slices_are_read_by_another_thread(house: House, tmp_path: Path) -> None:
+    data = DataHouse(house, PartitionLog.open(tmp_path / "t-0", house.clock, {}))
+    producer = house.connect(data.port)
+    for i in range(12):
+        producer.sendall(produce(i, batch(os.urandom(10_000 if i < 4 else 900_000))))
+        receive_frame(producer)
+    whole = data.log.read(0, 50_000_000)
+    if not evict(tmp_path / "t-0" / "00000000000000000000.log"):
+        pytest.skip("this file system does not tell cold pages from warm ones")
+    reader = house.connect(data.port)
+    reader.sendall(fetch(1, 0, max_bytes=15_000) + fetch(2, 0) + fetch(3, 11))
+    small, large, last = (fetched_bytes(receive_frame(reader)) for _ in range(3))
+    assert whole.startswith(small)
+    assert large == whole
+    assert whole.endswith(last)
+    assert data.core.counters()["slices_warmed"] > 0
+    warmed = data.core.counters()["slices_warmed"]
+    reader.sendall(fetch(4, 0))
+    assert fetched_bytes(receive_frame(reader)) == whole
+    assert data.core.counters()["slices_warmed"] == warmed
+
+
+def test_a_reader_may_leave_while_its_slice_is_read(house: House, tmp_path: Path) -> None:
+    data = DataHouse(house, PartitionLog.open(tmp_path / "t-0", house.clock, {}))
+    producer = house.connect(data.port)
+    for i in range(5):
+        producer.sendall(produce(i, batch(bytes(900_000))))
+        receive_frame(producer)
+    for _ in range(10):
+        evict(tmp_path / "t-0" / "00000000000000000000.log")
+        reader = house.connect(data.port)
+        reader.sendall(fetch(1, 0))
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reader.close()
+    eventually(lambda: data.core.counters()["connections_open"] == 1)
+    data.core.close()
+
+
 def test_producers_and_consumers_at_once_lose_nothing(data: DataHouse) -> None:
     count = 200
 
