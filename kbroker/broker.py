@@ -296,10 +296,16 @@ class _Node:
         task.add_done_callback(self._requests.discard)
 
     async def _on_commit(self, image: ClusterImage, delta: Delta) -> None:
+        from kbroker.cluster.image import TOPIC_RESOURCE
+
         if self._gateway is not None:
             self._gateway.forget_answers()
         if delta.features:
             self._publish_apis(image)
+        for kind, topic in sorted(delta.configs):
+            given = image.topic_configs(topic) if kind == TOPIC_RESOURCE else {}
+            for one in self._config.unsupported_topic_settings(given):
+                self._log.warning(one.sentence, topic=topic, setting=one.name, value=one.value)
 
     def _publish_apis(self, image: ClusterImage) -> None:
         served = {

@@ -54,6 +54,7 @@ class Source(IntEnum):
 class ConfigType(IntEnum):
     """ConfigType on the wire (DescribeConfigs v3+)."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -318,7 +319,10 @@ class Config:
         """The broker resource with the empty name: only what was set for all brokers at run time."""
         entries = []
         for name, text in dynamic.default.items():
-            setting = table().broker[name]
+            setting = table().broker.get(name)
+            if setting is None:  # of a listener or a quota, brought along by a directory: perhaps secret, so not shown
+                entries.append(ConfigEntry(name, None, False, Source.DYNAMIC_DEFAULT, True, (), ConfigType.UNKNOWN))
+                continue
             shown = None if setting.sensitive else to_text(setting.parse(text))
             synonyms = (ConfigSynonym(name, shown, Source.DYNAMIC_DEFAULT),)
             kind = ConfigType[setting.type.upper()]

@@ -54,7 +54,3 @@ def unreadable_levels(image: ClusterImage) -> list[str]:
 def registered(image: ClusterImage) -> dict[str, tuple[int, int]]:
     """What a node says of itself when it registers: what it does, and what the cluster it joins has finalised."""
     return {name: levels for name, levels in READABLE.items() if name in SUPPORTED or name in image.features}
-
-
-def finalised_for_clients(image: ClusterImage) -> dict[str, int]:
-    return {name: level for name, level in image.features.items() if name in SUPPORTED}

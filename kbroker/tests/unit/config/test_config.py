@@ -149,6 +149,20 @@ def test_the_cluster_default_resource_holds_only_what_was_set_at_run_time() -> N
     assert [(one.name, one.value, one.source) for one in described] == [("min.insync.replicas", "1", 3)]
 
 
+def test_a_run_time_setting_nobody_knows_is_shown_without_its_value() -> None:
+    dynamic = Dynamic(default={"listener.name.x.ssl.key.password": "secret"})
+    shown = Config().describe_cluster_default(dynamic)
+    assert [(one.name, one.value, one.is_sensitive) for one in shown] == [
+        ("listener.name.x.ssl.key.password", None, True)
+    ]
+    assert len(Config().describe_broker(dynamic)) == 340
+
+
+def test_topic_settings_without_effect_are_named() -> None:
+    found = Config().unsupported_topic_settings({"retention.ms": "5", "segment.bytes": "2000000", "gone.setting": "x"})
+    assert [one.name for one in found] == ["retention.ms"]
+
+
 def test_a_properties_file_is_read_as_java_does(tmp_path) -> None:  # type: ignore[no-untyped-def]
     file = tmp_path / "server.properties"
     file.write_text(
