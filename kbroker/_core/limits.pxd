@@ -17,7 +17,7 @@ cdef enum:
     FETCH_PARTITIONS_MAX = 100000          # of one request or session
     FETCH_SESSION_PARTITIONS_MAX = 1000000 # of all sessions together
     FETCH_SESSION_IDLE_MS = 120000         # a full cache gives up sessions idle for longer
-    PARKED_WATCHES_MAX = 262144            # partitions that the parked requests of one network thread wait for, all together
+    PARKED_ITEMS_MAX = 262144              # partitions that the parked requests of one network thread name, all together
     PRODUCE_PARTITIONS_MAX = 100000        # of one request
     PRODUCER_BATCHES_KEPT = 5
     PRODUCERS_PER_LOG_MAX = 65536          # idempotent producers a partition remembers; the longest silent one makes room

@@ -393,9 +393,10 @@ cdef void note_follower(Partition *p, int32_t replica_id, int64_t offset) noexce
 
 
 cdef object produced(AppendResult *r):
-    return Produced(r.error, r.base_offset, r.log_append_time_ms, r.log_start_offset,
-                    [r.verdict.record_errors[i] for i in range(r.verdict.record_error_count)],
-                    r.verdict.message.decode() if r.verdict.message != NULL else None)
+    # KIP-467: words come with the records they are about; any other error speaks for itself.
+    about = [r.verdict.record_errors[i] for i in range(r.verdict.record_error_count)]
+    return Produced(r.error, r.base_offset, r.log_append_time_ms, r.log_start_offset, about,
+                    r.verdict.message.decode() if about and r.verdict.message != NULL else None)
 
 
 cdef class PartitionHandle:

@@ -6,7 +6,7 @@ from libc.string cimport memset
 from kbroker._core.c.prelude cimport KB_ASSERT, add_counter, load_int64, raise_flag, store_int32, store_int64
 from kbroker._core.api.request cimport Peer, Worker
 from kbroker._core.clock cimport mono_ms
-from kbroker._core.limits cimport PARKED_WATCHES_MAX, SCRATCH_KEEP_BYTES
+from kbroker._core.limits cimport PARKED_ITEMS_MAX, SCRATCH_KEEP_BYTES
 from kbroker._core.partitions cimport (
     Partition, Waiter, partition_add_waiter, partition_release, partition_remove_waiter, partition_retain,
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
@@ -19,7 +19,7 @@ cdef struct Purgatory:
     int32_t heap_capacity
     Parked **by_slot               # the connection's slot -> its parked request
     int32_t slot_capacity
-    int64_t watch_count            # of all that are parked
+    int64_t item_count             # partitions named by all that are parked, known or not
     pthread_mutex_t wake_lock      # guards the woken list
     Parked *first_woken
     Parked *last_woken
@@ -234,9 +234,9 @@ cdef bint ensure_room(Purgatory *home, int32_t slot) noexcept nogil:
 cdef bint purgatory_park(Worker *w, Parked *p, const Peer *peer, int64_t deadline_ms) noexcept nogil:
     cdef Purgatory *home = <Purgatory *> w.purgatory
     KB_ASSERT(peer.slot >= 0)
-    if home.watch_count + p.watch_count > PARKED_WATCHES_MAX or not ensure_room(home, peer.slot):
+    if home.item_count + p.watch_capacity > PARKED_ITEMS_MAX or not ensure_room(home, peer.slot):
         return False
-    home.watch_count += p.watch_count
+    home.item_count += p.watch_capacity
     KB_ASSERT(home.by_slot[peer.slot] == NULL)    # one request of a connection at a time
     p.home = home
     p.peer = peer[0]
@@ -269,7 +269,7 @@ cdef void parked_free(Parked *p) noexcept nogil:
 
 cdef void take_out(Purgatory *home, Parked *p) noexcept nogil:
     heap_remove(home, p)
-    home.watch_count -= p.watch_count
+    home.item_count -= p.watch_capacity
     home.by_slot[p.peer.slot] = NULL
 
 

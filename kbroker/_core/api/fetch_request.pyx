@@ -12,6 +12,9 @@ from kbroker._core.wire.cursor cimport (
     take_uvarint,
 )
 
+cdef enum:
+    REPEATS_SOUGHT = 64
+
 
 cdef void topic_key(const FetchWork *work, const FetchItem *item, SessionTopic *topic) noexcept nogil:
     topic.id = <const uint8_t *> item.id if work.version >= 13 else NULL
@@ -48,10 +51,22 @@ cdef bint read_topic_key(Cursor *c, const FetchWork *work, SessionTopic *topic) 
     return topic.name != NULL
 
 
+cdef void merge_repeated(FetchWork *work, int32_t first) noexcept nogil:
+    # A partition named again within its topic: the last one counts, as in Kafka. Looks back a bounded way.
+    cdef FetchItem *last = &work.items[work.count - 1]
+    cdef int32_t i
+    for i in range(max(first, work.count - 1 - REPEATS_SOUGHT), work.count - 1):
+        if work.items[i].index == last.index:
+            work.items[i] = last[0]
+            work.count -= 1
+            return
+
+
 cdef bint read_topic(Cursor *c, FetchWork *work) noexcept nogil:
     cdef SessionTopic topic
     cdef FetchItem *item
     cdef int32_t partitions, i
+    cdef int32_t first = work.count
     cdef int16_t version = work.version
     cdef int32_t smallest = 16 + (4 if version >= 9 else 0) + (8 if version >= 5 else 0) + (5 if version >= 12 else 0)
     if not read_topic_key(c, work, &topic):
@@ -80,6 +95,7 @@ cdef bint read_topic(Cursor *c, FetchWork *work) noexcept nogil:
             skip_tags(c)           # v17 ReplicaDirectoryId and v18 HighWatermark are for followers
         if c.truncated:
             return True
+        merge_repeated(work, first)
     if version >= 12:
         skip_tags(c)
     return True

@@ -28,6 +28,7 @@ from kbroker._core.wire.cursor cimport (
 )
 
 cdef enum:
+    REPEATS_SOUGHT = 64
     LEGACY_MIN_SIZE = 14           # below this no batch of any magic can be
     SIZE_TO_MAGIC = 17
 
@@ -47,6 +48,18 @@ cdef ProduceItem *add_item(ProduceWork *work) noexcept nogil:
     item.log_start_offset = -1
     work.count += 1
     return item
+
+
+cdef void merge_repeated(ProduceWork *work, int32_t first) noexcept nogil:
+    # A partition named again within its topic: the last one counts, as in Kafka. Looks back a bounded way.
+    cdef ProduceItem *last = &work.items[work.count - 1]
+    cdef int32_t i
+    for i in range(max(first, work.count - 1 - REPEATS_SOUGHT), work.count - 1):
+        if work.items[i].index == last.index:
+            work.items[i].records = last.records
+            work.items[i].length = last.length
+            work.count -= 1
+            return
 
 
 cdef bint read_topic(Cursor *c, ProduceWork *work, bint by_id, bint flexible) noexcept nogil:
@@ -75,9 +88,10 @@ cdef bint read_topic(Cursor *c, ProduceWork *work, bint by_id, bint flexible) no
             skip_tags(c)
         if c.truncated:
             return True
+        merge_repeated(work, first)
     if partitions > 0:
         work.items[first].first_of_topic = True
-        work.items[first].topic_partitions = partitions
+        work.items[first].topic_partitions = work.count - first
         work.topic_count += 1
     if flexible:
         skip_tags(c)
@@ -133,6 +147,36 @@ cdef int32_t first_batch(const uint8_t *records, int32_t length, int16_t *error)
     return size + BATCH_PREFIX_BYTES
 
 
+cdef int16_t judge_request(ProduceWork *work) noexcept nogil:
+    # Kafka looks for transactional batches first; a batch that cannot be one fails the whole request there.
+    cdef ProduceItem *item
+    cdef int16_t error = Err.NONE
+    cdef int32_t i
+    for i in range(work.count):
+        item = &work.items[i]
+        if item.records == NULL:
+            continue
+        if first_batch(item.records, item.length, &error) > 0 and batch_magic(item.records) == 2 and \
+                batch_attributes(item.records) & ATTR_TRANSACTIONAL:
+            work.has_transactional_batch = True
+            return Err.NONE
+        if error != Err.NONE:
+            return error
+    return Err.NONE
+
+
+cdef bint has_unknown_codec(const ProduceItem *item) noexcept nogil:
+    return item.partition != NULL and item.error == Err.NONE and \
+        batch_attributes(item.records) & ATTR_CODEC > CODEC_ZSTD
+
+
+cdef void fail_all(ProduceWork *work, int16_t error, const char *message) noexcept nogil:
+    cdef int32_t i
+    for i in range(work.count):
+        work.items[i].error = error
+        work.items[i].message = message
+
+
 cdef int16_t judge_outside(ProduceItem *item, int16_t version) noexcept nogil:
     # Before any log is looked at: exactly one batch, magic 2, a codec that this version may carry. Cuts trailing bytes.
     cdef int16_t error = Err.NONE
@@ -141,7 +185,6 @@ cdef int16_t judge_outside(ProduceItem *item, int16_t version) noexcept nogil:
         return Err.INVALID_RECORD
     size = first_batch(item.records, item.length, &error)
     if error != Err.NONE:
-        item.message = b"The batch has a size or a magic that none can have"
         return error
     if size == 0 or batch_magic(item.records) != 2:
         return Err.INVALID_RECORD
@@ -149,12 +192,9 @@ cdef int16_t judge_outside(ProduceItem *item, int16_t version) noexcept nogil:
         return Err.CORRUPT_MESSAGE
     if batch_attributes(item.records) & ATTR_CODEC == CODEC_ZSTD and version < 7:
         return Err.UNSUPPORTED_COMPRESSION_TYPE
-    if batch_attributes(item.records) & ATTR_CODEC > CODEC_ZSTD and version < 7:
-        return Err.UNKNOWN_SERVER_ERROR      # the check for zstd meets it first; from 7 on the log does
     if first_batch(item.records + size, item.length - size, &error) > 0:
         return Err.INVALID_RECORD
     if error != Err.NONE:
-        item.message = b"The batch has a size or a magic that none can have"
         return error
     item.length = size
     item.transactional = (batch_attributes(item.records) & ATTR_TRANSACTIONAL) != 0
@@ -180,8 +220,6 @@ cdef void resolve(Worker *w, const Request *r, ProduceWork *work, ProduceItem *i
         item.error = Err.UNKNOWN_TOPIC_OR_PARTITION
         return
     item.error = judge_outside(item, work.version)
-    if item.transactional:
-        work.has_transactional_batch = True
     if item.error == Err.NONE and item.topic.internal and not is_admin(r):
         item.error = Err.INVALID_TOPIC_EXCEPTION
 
@@ -199,14 +237,24 @@ cdef bint needs_fallback(const Worker *w, const ProduceItem *item) noexcept nogi
 cdef bint judge(Worker *w, const Request *r, ProduceWork *work) noexcept nogil:
     # Everything that can be said before an append; True: the control side must do this one, of which nothing is done yet.
     cdef ProduceItem *item
+    cdef int16_t error = judge_request(work)
     cdef int32_t i
     for i in range(work.count):
         resolve(w, r, work, &work.items[i])
+        if work.version < 7 and has_unknown_codec(&work.items[i]):
+            error = Err.UNKNOWN_SERVER_ERROR       # Kafka asks for the codec's name, which zstd needs, only there
+    if work.has_transactional_batch and not work.has_transactional_id:
+        fail_all(work, Err.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NULL)
+        return False
+    if error == Err.CORRUPT_MESSAGE:
+        fail_all(work, error, b"The batch has a size or a magic that none can have")
+        return False
+    if error != Err.NONE:
+        fail_all(work, error, NULL)
+        return False
     for i in range(work.count):
         item = &work.items[i]
-        if work.has_transactional_batch and not work.has_transactional_id:
-            item.error = Err.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        elif item.error != Err.NONE:
+        if item.error != Err.NONE:
             continue
         elif work.acks < -1 or work.acks > 1:
             item.error = Err.INVALID_REQUIRED_ACKS
@@ -230,8 +278,6 @@ cdef void refuse_transaction(const ProduceWork *work, ProduceItem *item) noexcep
 
 cdef void keep_record_errors(ProduceItem *item, const AppendResult *result) noexcept nogil:
     cdef int32_t count = result.verdict.record_error_count
-    if count <= 0:
-        return
     item.record_errors = <int32_t *> malloc(count * sizeof(int32_t))
     if item.record_errors == NULL:
         return                     # the error itself is told; its details are a courtesy
@@ -252,8 +298,9 @@ cdef void append_item(Worker *w, ProduceWork *work, ProduceItem *item, int64_t n
     item.log_start_offset = result.log_start_offset
     if result.error != Err.NONE:
         item.base_offset = -1
-        item.message = result.verdict.message
-        keep_record_errors(item, &result)
+        if result.verdict.record_error_count > 0:      # KIP-467: words come with the records they are about
+            item.message = result.verdict.message
+            keep_record_errors(item, &result)
     elif work.acks == -1:
         item.required_offset = result.last_offset + 1
         item.error = partition_check_acks(item.partition, item.required_offset)

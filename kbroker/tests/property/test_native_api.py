@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -77,6 +78,11 @@ fetch_requests = st.builds(
 )
 
 
+def last_of_each(parts: list[Any], field: str) -> list[Any]:
+    """A partition that is named twice counts once, as it was named last."""
+    return list({getattr(part, field): part for part in parts}.values())
+
+
 @settings(deadline=None)
 @given(version=st.integers(3, 13), request=produce_requests)
 def test_the_produce_reader_agrees_with_the_plan(version: int, request: ProduceRequest) -> None:
@@ -88,7 +94,7 @@ def test_the_produce_reader_agrees_with_the_plan(version: int, request: ProduceR
         [
             (topic.topic_id if version >= 13 else topic.name.encode(), part.index, part.records)
             for topic in request.topic_data
-            for part in topic.partition_data
+            for part in last_of_each(topic.partition_data, "index")
         ],
     )
     if body:
@@ -141,7 +147,7 @@ def test_the_fetch_reader_agrees_with_the_plan(
                 part.partition_max_bytes,
             )
             for topic in request.topics
-            for part in topic.partitions
+            for part in last_of_each(topic.partitions, "partition")
         ],
     }
     assert fetch_request.describe(body[:-1], version) is None

@@ -190,6 +190,16 @@ def test_a_topic_may_come_in_several_pieces(node: Node, version: int) -> None:
     assert [[p.partition_index for p in t.partitions] for t in response.responses] == [[0], [0], [1], [0, 1]]
 
 
+def test_a_partition_named_twice_counts_once_as_named_last(node: Node) -> None:
+    node.produce([(0, batch(b"a"))])
+    node.produce([(0, batch(b"b"))])
+    response = node.fetch([of("t", ask(0, 0), ask(1), ask(0, 1))])
+    assert [(p.partition_index, values_of(p.records)) for p in response.responses[0].partitions] == [
+        (0, [b"b"]),
+        (1, []),
+    ]
+
+
 def test_counters_count(node: Node) -> None:
     records = batch(b"a", b"b")
     node.produce([(0, records)])
@@ -323,7 +333,7 @@ class TestLongPolls:
         assert (response.responses[0].topic, only(response).error_code) == ("t", 3)
 
     def test_too_much_to_wait_for_is_answered_at_once(self, node: Node) -> None:
-        asks = [ask(0) for _ in range(100_000)]
+        asks = [ask(index % 2) if index < 2 else ask(index) for index in range(100_000)]
         outcomes = [node.send(fetch_request([of("t", *asks)], max_wait_ms=500), 12, slot)[0] for slot in range(4)]
         assert outcomes == ["PARKED", "PARKED", "READY", "READY"]
         node.clock.advance(500)
@@ -332,7 +342,7 @@ class TestLongPolls:
         assert node.send(fetch_request([of("t", *asks)], max_wait_ms=500), 12)[0] == "PARKED"
 
     def test_more_partitions_than_a_request_may_name_close(self, node: Node) -> None:
-        asks = [ask(0) for _ in range(100_001)]
+        asks = [ask(index) for index in range(100_001)]
         outcome, _, reason = node.send(fetch_request([of("t", *asks)]), 12)
         assert (outcome, reason) == ("CLOSE", "Fetch names too many partitions")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kbroker._core.errors import Err
+from kbroker._core.record.crc32c import checksum
 from kbroker._core.record.records import Record, build_batch
 from kbroker.protocol.messages.k00_produce import ProduceRequest, ProduceResponse
 from kbroker.tests.unit.core.api.given import (
@@ -93,6 +94,10 @@ def flipped(data: bytes, at: int, value: bytes) -> bytes:
     return data[:at] + value + data[at + len(value) :]
 
 
+def with_crc(data: bytes) -> bytes:
+    return flipped(data, 17, struct.pack(">I", checksum(data[21:])))
+
+
 @pytest.mark.parametrize(
     ("records", "error"),
     [
@@ -118,6 +123,36 @@ def test_records_refused_before_the_log_is_looked_at_report_no_log_start(
     assert node.topics["t"][0].high_watermark == 0
 
 
+@pytest.mark.parametrize("bad", [flipped(batch(), 16, b"\3"), flipped(batch(), 8, struct.pack(">i", -5))])
+def test_a_batch_that_cannot_be_one_fails_the_whole_request(node: Node, bad: bytes) -> None:
+    response = node.produce([(0, batch()), (1, bad), (9, batch())])
+    answers = response.responses[0].partition_responses
+    assert [(p.error_code, bool(p.error_message)) for p in answers] == [(Err.CORRUPT_MESSAGE, True)] * 3
+    assert node.topics["t"][0].high_watermark == 0
+
+
+@pytest.mark.parametrize(("version", "errors", "starts"), [(6, [-1, -1], [-1, -1]), (7, [0, -1], [0, 0])])
+def test_an_unknown_codec_fails_the_whole_request_before_version_7(
+    node: Node, version: int, errors: list[int], starts: list[int]
+) -> None:
+    unknown = with_crc(flipped(batch(), 22, b"\5"))
+    answers = node.produce([(0, batch()), (1, unknown)], version).responses[0].partition_responses
+    assert [p.error_code for p in answers] == errors
+    assert [p.log_start_offset for p in answers] == starts
+    assert [p.error_message for p in answers] == [None, None]
+
+
+def test_only_errors_about_records_have_a_message(node: Node) -> None:
+    partition = first(node.produce([(0, flipped(batch(), 17, b"\0\0\0\0"))]))
+    assert (partition.error_code, partition.error_message) == (Err.CORRUPT_MESSAGE, None)
+
+
+def test_a_partition_named_twice_counts_once_as_named_last(node: Node) -> None:
+    response = node.produce([(0, batch(b"a")), (1, batch(b"b")), (0, batch(b"c", b"d"))])
+    assert [p.index for p in response.responses[0].partition_responses] == [0, 1]
+    assert values_of(only(node.fetch([of("t", ask())])).records) == [b"c", b"d"]
+
+
 def test_a_wrong_crc_is_corrupt(node: Node) -> None:
     assert first(node.produce([(0, flipped(batch(), 17, b"\0\0\0\0"))])).error_code == Err.CORRUPT_MESSAGE
 
@@ -128,7 +163,7 @@ def test_a_few_bytes_behind_the_batch_are_cut_off(node: Node) -> None:
 
 
 def test_one_partition_fails_alone(node: Node) -> None:
-    response = node.produce([(0, b"junk" * 20), (1, batch())])
+    response = node.produce([(0, batch()[:-3]), (1, batch())])
     assert [p.error_code for p in response.responses[0].partition_responses][1] == 0
     assert first(response).error_code != 0
 
