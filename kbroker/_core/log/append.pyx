@@ -92,12 +92,10 @@ cdef int push_segment(Log *log, int64_t base_offset, bint create, int64_t now_ms
     return 0
 
 
-cdef int roll(Log *log, int64_t base_offset, int64_t now_ms) noexcept nogil:
+cdef int seal_and_push(Log *log, Segment *s, int64_t base_offset, int64_t now_ms) noexcept nogil:
     # The old segment's indexes are written and let go; its last time entry is its largest timestamp, as Kafka leaves it.
-    cdef Segment *s = active(log)
-    cdef int rc
-    KB_ASSERT(base_offset > s.base_offset)
-    rc = files_open_indexes(log.files, s, log.config.index_interval_bytes)
+    # Every step may be done again, so that a shortage of descriptors can be tried past.
+    cdef int rc = files_open_indexes(log.files, s, log.config.index_interval_bytes)
     if rc == 0:
         rc = segment_write_indexes(s, True)
     if rc == 0 and log.config.preallocate and s.fd >= 0:
@@ -108,8 +106,18 @@ cdef int roll(Log *log, int64_t base_offset, int64_t now_ms) noexcept nogil:
         rc = epochs_write(&log.epochs, log.directory)
     if rc == 0:
         rc = push_segment(log, base_offset, True, now_ms)
+    return rc
+
+
+cdef int roll(Log *log, int64_t base_offset, int64_t now_ms) noexcept nogil:
+    cdef Segment *s = active(log)
+    cdef int rc
+    KB_ASSERT(base_offset > s.base_offset)
+    rc = seal_and_push(log, s, base_offset, now_ms)
+    while files_make_room(log.files, s, rc):
+        rc = seal_and_push(log, s, base_offset, now_ms)
     if out_of_files(rc):
-        return rc                            # every step so far may be done again by the next append
+        return rc                            # the next append tries again
     if rc != 0:
         return go_offline(log, rc)
     forget_positions(log)
