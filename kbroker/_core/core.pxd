@@ -17,6 +17,7 @@ cdef class Core:
     cdef bint _opened
     cdef bint _started
     cdef bint _closed
+    cdef void _release(self) noexcept
     cdef void _put(self, int loop_index, Message *m) noexcept
     cdef int _view_index(self, ViewHandle view) except -1
     cdef void _check_open(self) except *

@@ -240,8 +240,11 @@ cdef class Core:
         for thread in self._threads:
             thread.join()
         self._release()
+        self._threads.clear()
+        self._views.clear()
 
-    def _release(self):
+    cdef void _release(self) noexcept:
+        # Touches no Python object: it may run while the object is taken apart.
         cdef int i
         warmer_close(&self.s.warmer)             # before the inboxes it tells
         for i in range(self.s.loop_count):
@@ -260,7 +263,6 @@ cdef class Core:
         admission_close(&self.s.admission)
         bell_close(&self.s.emptied)
         pthread_mutex_destroy(&self.s.apis_lock)
-        self._views.clear()
 
     def nudge(self):
         """Have every loop look at the clock and its flags now instead of within half a second."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -183,6 +185,23 @@ def test_accepted_sockets_send_without_delay(house: House) -> None:
                 assert copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
                 assert copy.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     assert checked == 1
+
+
+def test_a_program_may_end_without_closing(house: House) -> None:
+    program = (
+        "import socket, sys\n"
+        "from kbroker._core.clock import BrokerClock\n"
+        "from kbroker._core.core import Core\n"
+        "core = Core(BrokerClock(), node_id=1, network_threads=2, portable=sys.argv[1] == 'True')\n"
+        "port = core.listen('127.0.0.1', 0)\n"
+        "core.start()\n"
+        "client = socket.create_connection(('127.0.0.1', port))\n"
+        "client.sendall(bytes(3))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(house.portable)], capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_a_closed_core_says_so(house: House) -> None:
