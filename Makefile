@@ -49,10 +49,10 @@ unit: build      ## unit, golden, property and tidy tests
 	$(PY) -m pytest kbroker/tests -n $(JOBS)
 
 compat: build    ## real clients; every scenario also on Apache Kafka
-	$(PY) -m pytest compat_tests
+	$(PY) -m pytest compat_tests --write-table
 
 spark: build     ## PySpark through format("kafka")
-	$(PY) -m pytest spark_integration
+	$(PY) -m pytest spark_integration --write-table
 
 campaigns: build ## short runs of the slow campaigns
 	$(PY) -m bench.campaigns.fuzz --frames 20000 --seed 1

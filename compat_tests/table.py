@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from compat_tests.harness import Results, Row
@@ -91,5 +92,15 @@ def _cell(row: Row | None) -> str:
 
 
 def _reasons(rows: list[Row]) -> list[str]:
-    told = [f"- {row.client}, {row.scenario}: {row.reason}" for row in rows if row.verdict != "same"]
-    return [*told, ""] if told else []
+    """Each reason once, with the scenarios it holds for; many versions of one wire case are one scenario."""
+    told: dict[tuple[str, str], dict[str, None]] = {}
+    for row in rows:
+        if row.verdict != "same":
+            scenario = re.sub(r"^v\d+, ", "", row.scenario)
+            told.setdefault((row.client.removeprefix("wire "), row.reason), {})[scenario] = None
+    lines = [f"- {client}: {reason} ({_some(list(scenarios))})" for (client, reason), scenarios in told.items()]
+    return [*lines, ""] if lines else []
+
+
+def _some(scenarios: list[str]) -> str:
+    return ", ".join(scenarios) if len(scenarios) <= 3 else f"{len(scenarios)} cases, such as {scenarios[0]}"

@@ -123,6 +123,15 @@ class ApacheKafka:
         assert self._process is not None, "not started"
         return self._process.pid
 
+    def kill(self) -> None:
+        """SIGKILL, for a node whose directory nobody will open again, or whose crash is the test."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            if self._reader is not None:
+                self._reader.join()
+
     def output(self) -> str:
         return "\n".join(self._last_lines)
 
