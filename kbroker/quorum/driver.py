@@ -49,6 +49,7 @@ from kbroker.quorum.snapshot import (
     write_snapshot,
 )
 from kbroker.quorum.store import BrokenQuorumStateError, read_election, write_dynamic_election, write_election
+from kbroker.storage.checkpoints import sync_directory
 from kbroker.storage.log_dirs import METADATA_DIRECTORY, DataDirectoryError, LogDirs, random_uuid
 
 T = TypeVar("T")
@@ -104,7 +105,10 @@ class Controller:
     async def open(
         cls, config: Config, clock: BrokerClock, log_dirs: LogDirs, chance: random.Random | None = None
     ) -> Controller:
-        """Reads the metadata log, takes its lead, and gives a new cluster its first records."""
+        """Reads the metadata log, takes its lead, and gives a new cluster its first records.
+
+        Those are committed with the first request, which is register(): one fsync at start instead of two.
+        """
         controller = cls(config, clock, log_dirs, chance or random.SystemRandom())
         try:
             await controller._in_thread(controller._load)
@@ -232,12 +236,15 @@ class Controller:
         # A start that was cut between formatting and here must not leave a directory that no start can use.
         if not (self._directory.parent / BOOTSTRAP).exists() and not self._directory.exists():
             write_bootstrap(self._directory.parent, self._clock.now_ms())
+        new = not self._directory.exists()
         try:
             election = read_election(self._directory)
             # Apache, too, always checks the whole metadata log: nothing is worth more, and it is short.
             self._log = PartitionLog.open(
                 self._directory, self._clock, self._log_config(), topic_id=METADATA_TOPIC_ID, clean=False
             )
+            if new:
+                sync_directory(self._directory.parent)  # or a power cut could take the log with its name
             self._replay()
         except (BrokenMetadataError, BrokenQuorumStateError) as problem:
             raise DataDirectoryError(f"The metadata of {self._directory.parent} cannot be used: {problem}") from None
@@ -295,7 +302,6 @@ class Controller:
         raised = features.raise_levels(self._ahead)
         if raised:
             self._append(raised)
-        await self._commit()
 
     async def _carry_out(self, step: Step) -> None:
         assert not step.messages, "other voters need a network that is not there yet"

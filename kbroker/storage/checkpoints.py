@@ -28,8 +28,11 @@ class BrokenCheckpointError(ValueError):
     """A checkpoint file that does not hold what it should."""
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Replaces the file: a reader, or a crash at any moment, finds the old content or the new. Then it is durable."""
+def write_whole(path: Path, content: bytes, *, sync_name: bool = True) -> None:
+    """Replaces the file: a reader, or a crash at any moment, finds the old content or the new.
+
+    It is durable when this returns; without `sync_name` when its directory is synced.
+    """
     temporary = path.with_name(path.name + ".tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
@@ -40,7 +43,8 @@ def write_whole(path: Path, content: bytes) -> None:
     finally:
         os.close(descriptor)
     os.replace(temporary, path)
-    sync_directory(path.parent)
+    if sync_name:
+        sync_directory(path.parent)
 
 
 def sync_directory(directory: Path) -> None:
@@ -77,6 +81,6 @@ def _entry(line: str) -> tuple[tuple[str, int], int]:
     return (topic, int(partition)), int(offset)
 
 
-def write_offsets(path: Path, offsets: Mapping[tuple[str, int], int]) -> None:
+def write_offsets(path: Path, offsets: Mapping[tuple[str, int], int], *, sync_name: bool = True) -> None:
     lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in offsets.items()]
-    write_whole(path, f"0\n{len(offsets)}\n{''.join(lines)}".encode())
+    write_whole(path, f"0\n{len(offsets)}\n{''.join(lines)}".encode(), sync_name=sync_name)

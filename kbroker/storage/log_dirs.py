@@ -243,12 +243,15 @@ class LogDirs:
                 {key: log.log_start_offset for key, log in logs.items() if log.log_start_offset > 0},
             ]
             before = self._written.get(home.path)
+            if before == offsets:
+                continue
             for position, name in enumerate((RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS)):
                 if before is None or before[position] != offsets[position]:
-                    write_offsets(home.path / name, offsets[position])
-            self._written[home.path] = offsets
+                    write_offsets(home.path / name, offsets[position], sync_name=False)
             if not (home.path / CLEANER_OFFSETS).exists():
-                write_offsets(home.path / CLEANER_OFFSETS, {})
+                write_offsets(home.path / CLEANER_OFFSETS, {}, sync_name=False)
+            sync_directory(home.path)
+            self._written[home.path] = offsets
 
     def close(self, broker_epoch: int) -> None:
         """A clean stop: everything flushed, checkpointed and closed, then the marker, then the lock."""
