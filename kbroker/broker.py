@@ -11,6 +11,7 @@ Threads     start and stop belong to the caller. Everything in between runs on t
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import socket
@@ -82,6 +83,7 @@ class Broker:
             from tempfile import mkdtemp
 
             self._temporary = Path(mkdtemp(prefix="kbroker-"))
+            atexit.register(self._remove_temporary)  # for a program that ends without stopping its broker
             settings["log.dirs"] = str(self._temporary)
         try:
             self._prepare(Config.load(settings=settings), log or BrokerLog(), clock)
@@ -187,6 +189,7 @@ class Broker:
             from shutil import rmtree
 
             rmtree(self._temporary, ignore_errors=True)
+            atexit.unregister(self._remove_temporary)
 
     def break_down(self, reason: str, error: BaseException) -> None:
         """Something failed without which no broker can go on: it is logged, and whoever started us is told once."""
@@ -250,6 +253,7 @@ class _Node:
         import asyncio
 
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._on_loop_error)
 
         async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
             return await loop.run_in_executor(None, function, *arguments)
@@ -294,6 +298,9 @@ class _Node:
         task = asyncio.get_running_loop().create_task(work)
         self._requests.add(task)  # the loop itself keeps only a weak reference
         task.add_done_callback(self._requests.discard)
+
+    def _on_loop_error(self, _loop: asyncio.AbstractEventLoop, problem: dict[str, Any]) -> None:
+        self._log.error(f"the control loop met an error: {problem['message']}", cause=problem.get("exception"))
 
     async def _on_commit(self, image: ClusterImage, delta: Delta) -> None:
         from kbroker.cluster.image import TOPIC_RESOURCE

@@ -2,6 +2,7 @@
 
 import logging
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -88,9 +89,14 @@ def test_the_host_keeps_its_signals_logging_and_switch_interval(start_broker: St
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
-    import subprocess
-
     program = "import sys, kbroker; print({'asyncio', 'structlog', 'click', 'kbroker.broker'} & set(sys.modules))"
     assert (
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "set()\n"
     )
+
+
+def test_a_program_that_forgets_to_stop_ends_and_leaves_no_temporary_directory() -> None:
+    program = "import kbroker; print(kbroker.Broker().start().data_dir)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert not Path(ran.stdout.strip()).exists()
