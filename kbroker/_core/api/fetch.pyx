@@ -47,7 +47,7 @@ cdef bint copy_from_session(FetchWork *work, const Session *session) noexcept no
     work.count = 0
     while p != NULL:
         item = add_item(work)
-        if item == NULL or not block_reserve(&work.names, work.names_used + p.name_length):
+        if item == NULL or not block_reserve(&work.names, work.names_used + p.name_length + 1):
             return False
         memcpy(item.id, p.id, 16)
         if p.name != NULL:
@@ -439,7 +439,7 @@ cdef bint keep_names(FetchWork *work) noexcept nogil:
         item = &work.items[i]
         if item.topic != NULL or item.names_at >= 0 or item.name == NULL:
             continue
-        if not block_reserve(&work.names, work.names_used + item.name_length):
+        if not block_reserve(&work.names, work.names_used + item.name_length + 1):     # never NULL, even for ""
             return False
         memcpy(work.names.data + work.names_used, item.name, item.name_length)
         item.names_at = work.names_used

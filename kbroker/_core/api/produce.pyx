@@ -434,10 +434,9 @@ cdef bint keep_names(ProduceWork *work) noexcept nogil:
     for i in range(work.count):
         if work.items[i].topic == NULL and work.items[i].first_of_topic:
             bytes += work.items[i].name_length
-    if bytes > 0:
-        work.names = <uint8_t *> malloc(bytes)
-        if work.names == NULL:
-            return False
+    work.names = <uint8_t *> malloc(bytes + 1)
+    if work.names == NULL:
+        return False
     bytes = 0
     for i in range(work.count):
         item = &work.items[i]
