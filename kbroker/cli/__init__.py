@@ -29,7 +29,21 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _print_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if not asked:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        click.echo(f"kbroker {version('kbroker')}")
+    except PackageNotFoundError:
+        click.echo("kbroker (run from its sources)")
+    ctx.exit()
+
+
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="kbroker")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
+)
 def main() -> None:
     """A Kafka-wire-compatible broker: no JVM, no Docker."""
