@@ -25,6 +25,9 @@ SERVED = (
     "CreatePartitions",
     "DescribeCluster",
     "DescribeTopicPartitions",
+    "ListPartitionReassignments",
+    "SaslHandshake",
+    "SaslAuthenticate",
 )
 _KEYS = {key_of(api) for api in SERVED}
 
@@ -186,3 +189,14 @@ def a_frame_may_come_byte_by_byte(talk: Talk, version: int) -> None:
     for byte in struct.pack(">i", len(frame)) + frame:
         connection.send_bytes(bytes([byte]))
     talk.say("answer", connection.answer("Metadata", 12, connection.correlation_id))
+
+
+@case("SaslHandshake")
+def a_plaintext_listener_has_no_sasl(talk: Talk, version: int) -> None:
+    for mechanism in ("PLAIN", "SCRAM-SHA-256", ""):
+        talk.ask(f"mechanism {mechanism}", "SaslHandshake", version, {"mechanism": mechanism})
+
+
+@case("SaslAuthenticate")
+def authentication_is_not_expected(talk: Talk, version: int) -> None:
+    talk.ask("answer", "SaslAuthenticate", version, {"auth_bytes": b"\0user\0secret"})

@@ -9,13 +9,20 @@ from typing import Any
 import pytest
 
 from compat_tests.harness import Broker, DiffersError, Results, compare
-from compat_tests.raw import fetch_cases, frame_cases, offset_cases, produce_cases, topic_cases
+from compat_tests.raw import fetch_cases, frame_cases, life_cases, offset_cases, produce_cases, topic_cases
 from compat_tests.raw.cases import CASES, Case
-from compat_tests.raw.connection import Connection, versions_of
+from compat_tests.raw.connection import Connection, key_of, versions_of
 from compat_tests.raw.frame_cases import SERVED
 from compat_tests.raw.talk import Talk
 
-_MODULES = (produce_cases, fetch_cases, offset_cases, topic_cases, frame_cases)  # imported for what they register
+_MODULES = (
+    produce_cases,
+    fetch_cases,
+    offset_cases,
+    topic_cases,
+    life_cases,
+    frame_cases,
+)  # imported for what they register
 _MATRIX = [(api, version) for api in SERVED for version in versions_of(api)]
 
 
@@ -54,6 +61,7 @@ def test_what_is_advertised_is_kafkas_own_range(brokers: dict[str, Broker]) -> N
         connection.close()
         assert isinstance(answer, dict)
         told[name] = {one["api_key"]: (one["min_version"], one["max_version"]) for one in answer["api_keys"]}
+        assert name != "kbroker" or {one["api_key"] for one in answer["api_keys"]} == {key_of(api) for api in SERVED}
     apache = told.get("apache", {})
     ours = told.get("kbroker", apache)
     assert {key: ours.get(key) for key in ours} == {key: apache.get(key) for key in ours}
