@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -148,6 +149,15 @@ def cluster_id(broker: Broker, topic: str) -> Any:
     return {"exit": told.exit_code, "out": re.sub(r"Cluster ID: \S{22}\b", "Cluster ID: *", told.out)}
 
 
+def verifiable_producer(broker: Broker, topic: str) -> Any:
+    _create(broker, topic)
+    told = _tool(broker, "kafka-verifiable-producer", "--topic", topic, "--max-messages", "300", "--acks", "-1")
+    sent = [json.loads(line) for line in told.lines]
+    places = [[one["partition"], one["offset"], one["value"]] for one in sent if one["name"] == "producer_send_success"]
+    assert len(places) == 300
+    return {"exit": told.exit_code, "sent": places}
+
+
 TOOL_SCENARIOS: dict[str, Callable[[Broker, str], Any]] = {
     "kafka-topics, birth to death": topics_from_birth_to_death,
     "kafka-topics, refused": topics_refused,
@@ -156,6 +166,7 @@ TOOL_SCENARIOS: dict[str, Callable[[Broker, str], Any]] = {
     "kafka-broker-api-versions": api_versions,
     "kafka-configs, topic": topic_configs,
     "kafka-cluster": cluster_id,
+    "kafka-verifiable-producer": verifiable_producer,
 }
 
 

@@ -20,6 +20,7 @@ TOOLS = {
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
 }
 
