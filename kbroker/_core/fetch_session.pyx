@@ -5,7 +5,9 @@ from libc.string cimport memcmp, memcpy, memset
 
 from kbroker._core.clock cimport mono_us
 from kbroker._core.errors cimport Err
-from kbroker._core.limits cimport FETCH_PARTITIONS_MAX, FETCH_SESSION_IDLE_MS, FETCH_SESSION_PARTITIONS_MAX
+from kbroker._core.limits cimport (
+    FETCH_PARTITIONS_MAX, FETCH_SESSION_IDLE_MS, FETCH_SESSION_PARTITIONS_MAX, TOPIC_NAME_MAX_BYTES,
+)
 from kbroker._core.partitions cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
 )
@@ -301,7 +303,8 @@ cdef SessionPartition *session_put(void *sessions, Session *s, const SessionTopi
         p = p.chain
     if p != NULL:
         return p
-    if s.size >= FETCH_PARTITIONS_MAX or cache.partition_count >= FETCH_SESSION_PARTITIONS_MAX:
+    if name_length > TOPIC_NAME_MAX_BYTES or s.size >= FETCH_PARTITIONS_MAX or \
+            cache.partition_count >= FETCH_SESSION_PARTITIONS_MAX:
         return NULL
     p = <SessionPartition *> malloc(sizeof(SessionPartition) + name_length)
     if p == NULL:

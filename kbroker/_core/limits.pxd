@@ -16,6 +16,7 @@ cdef enum:
     FETCH_SESSIONS_MAX = 1000
     FETCH_PARTITIONS_MAX = 100000          # of one request or session
     FETCH_SESSION_PARTITIONS_MAX = 1000000 # of all sessions together
+    TOPIC_NAME_MAX_BYTES = 249             # no topic has a longer name, so no session remembers one
     FETCH_SESSION_IDLE_MS = 120000         # a full cache gives up sessions idle for longer
     PARKED_ITEMS_MAX = 262144              # partitions that the parked requests of one network thread name, all together
     PRODUCE_PARTITIONS_MAX = 100000        # of one request

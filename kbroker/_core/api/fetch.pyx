@@ -439,6 +439,9 @@ cdef bint keep_names(FetchWork *work) noexcept nogil:
         item = &work.items[i]
         if item.topic != NULL or item.names_at >= 0 or item.name == NULL:
             continue
+        if i > 0 and work.items[i - 1].name == item.name and work.items[i - 1].names_at >= 0:
+            item.names_at = work.items[i - 1].names_at         # one copy for all partitions of a topic
+            continue
         if not block_reserve(&work.names, work.names_used + item.name_length + 1):     # never NULL, even for ""
             return False
         memcpy(work.names.data + work.names_used, item.name, item.name_length)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -350,3 +351,27 @@ class TestLongPolls:
         self.park(node)
         del node.calls
         node.topics["t"][0].retire()
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+def test_a_long_unknown_name_is_not_kept_for_each_of_its_partitions(node: Node, session_epoch: int) -> None:
+    # 600 kB that would become 650 MB.
+    asks = [ask(index) for index in range(20_000)]
+    request = fetch_request([of("t", ask(0)), of("n" * 32_767, *asks)], max_wait_ms=60_000, session_epoch=session_epoch)
+    before = resident_bytes()
+    outcome, _, _ = node.send(request, 11)
+    assert outcome == "PARKED"
+    assert resident_bytes() - before < 64 << 20
+    node.produce([(0, batch(b"a"))])
+    collected = node.calls.collect()
+    assert collected is not None
+    known, unknown = fetch_reply(collected[1], 11).responses
+    assert values_of(known.partitions[0].records) == [b"a"]
+    assert (unknown.topic, len(unknown.partitions)) == ("n" * 32_767, 20_000)
+    assert {partition.error_code for partition in unknown.partitions} == {Err.UNKNOWN_TOPIC_OR_PARTITION}
+    assert resident_bytes() - before < 64 << 20
