@@ -63,4 +63,5 @@ cdef struct Block:
 
 cdef Block spare_take(Worker *w, int which) noexcept nogil               # empty when there is none
 cdef void spare_give(Worker *w, int which, Block block) noexcept nogil   # kept, or freed when large or one is there already
+cdef void block_trim(Block *block, int64_t bytes) noexcept nogil           # for a block that is kept: it may move
 cdef bint block_reserve(Block *block, int64_t bytes) noexcept nogil        # keeps what is in it; False: no memory

@@ -331,6 +331,18 @@ cdef void spare_give(Worker *w, int which, Block block) noexcept nogil:
         home.spare[which] = block
 
 
+cdef void block_trim(Block *block, int64_t bytes) noexcept nogil:
+    # A spare may come from a far larger request: whoever waits for long keeps only what it uses.
+    cdef int64_t capacity = max(4096, bytes)
+    cdef void *shrunk
+    if block.capacity // 4 < capacity:
+        return
+    shrunk = realloc(block.data, capacity)
+    if shrunk != NULL:
+        block.data = <uint8_t *> shrunk
+        block.capacity = capacity
+
+
 cdef bint block_reserve(Block *block, int64_t bytes) noexcept nogil:
     cdef int64_t capacity = max(4096, block.capacity)
     cdef void *grown

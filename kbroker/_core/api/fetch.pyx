@@ -21,8 +21,8 @@ from kbroker._core.partitions cimport (
     ReadAsk, find_topic_by_id, find_topic_by_name, partition_read, table_release, table_retain, topic_partition,
 )
 from kbroker._core.purgatory cimport (
-    SPARE_FETCH, Parked, block_reserve, parked_create, parked_free, parked_want, parked_watch, purgatory_park, spare_give,
-    spare_take,
+    SPARE_FETCH, Parked, block_reserve, block_trim, parked_create, parked_free, parked_want, parked_watch, purgatory_park,
+    spare_give, spare_take,
 )
 from kbroker._core.wire.chain cimport (
     Chain, chain_put_slice, chain_seal, put_count, put_int8, put_int16, put_int32, put_int64, put_no_tags, put_string,
@@ -475,6 +475,8 @@ cdef bint park(Worker *w, Request *r, FetchWork *work, int64_t bytes) noexcept n
         free(kept)
         parked_free(p)
         return False
+    block_trim(&kept.block, kept.count * <int64_t> sizeof(FetchItem))
+    kept.items = <FetchItem *> kept.block.data
     release_plan(kept)
     table_retain(kept.table)
     return True

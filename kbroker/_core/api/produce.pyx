@@ -14,7 +14,8 @@ from kbroker._core.partitions cimport (
     partition_produce, table_release, table_retain, topic_partition,
 )
 from kbroker._core.purgatory cimport (
-    SPARE_PRODUCE, Parked, block_reserve, parked_create, parked_free, parked_watch, purgatory_park, spare_give, spare_take,
+    SPARE_PRODUCE, Parked, block_reserve, block_trim, parked_create, parked_free, parked_watch, purgatory_park, spare_give,
+    spare_take,
 )
 from kbroker._core.record.batch cimport (
     ATTR_CODEC, ATTR_TRANSACTIONAL, BATCH_HEADER_BYTES, BATCH_PREFIX_BYTES, batch_attributes, batch_magic,
@@ -484,6 +485,8 @@ cdef bint park(Worker *w, Request *r, ProduceWork *work) noexcept nogil:
         free(kept)
         parked_free(p)
         return False
+    block_trim(&kept.block, kept.count * <int64_t> sizeof(ProduceItem))
+    kept.items = <ProduceItem *> kept.block.data
     table_retain(work.table)
     return True
 

@@ -375,3 +375,13 @@ def test_a_long_unknown_name_is_not_kept_for_each_of_its_partitions(node: Node, 
     assert (unknown.topic, len(unknown.partitions)) == ("n" * 32_767, 20_000)
     assert {partition.error_code for partition in unknown.partitions} == {Err.UNKNOWN_TOPIC_OR_PARTITION}
     assert resident_bytes() - before < 64 << 20
+
+
+def test_a_parked_request_keeps_no_more_memory_than_it_needs(node: Node) -> None:
+    # A large request leaves its memory to the next one, which may wait for long.
+    big = fetch_request([of("t", *(ask(index) for index in range(10_000)))])
+    before = resident_bytes()
+    for slot in range(64):
+        assert node.send(big, 11, slot)[0] == "READY"
+        assert node.send(fetch_request([of("t", ask(0))], max_wait_ms=60_000), 11, slot)[0] == "PARKED"
+    assert resident_bytes() - before < 32 << 20
