@@ -253,6 +253,7 @@ cdef void partition_read(Partition *p, const ReadAsk *ask, ReadFound *out) noexc
     out.plan.error = readable_error(p, ask)
     out.plan.segment = NULL
     out.plan.length = 0
+    out.plan.more_behind = False
     out.plan.high_watermark = -1
     out.plan.last_stable_offset = -1
     out.plan.log_start_offset = -1

@@ -195,6 +195,7 @@ cdef void plan_nothing(FetchItem *item, int16_t error) noexcept nogil:
     item.found.plan.error = error
     item.found.plan.segment = NULL
     item.found.plan.length = 0
+    item.found.plan.more_behind = False
     item.found.plan.high_watermark = -1
     item.found.plan.last_stable_offset = -1
     item.found.plan.log_start_offset = -1
@@ -242,8 +243,8 @@ cdef bint plan(Worker *w, FetchWork *work, int64_t *found_bytes) noexcept nogil:
             plan_nothing(item, refuse_replica(item, &ask))
         else:
             partition_read(item.partition, &ask, &item.found)
-        if item.found.plan.error != Err.NONE or item.found.diverging_epoch >= 0:
-            urgent = True
+        if item.found.plan.error != Err.NONE or item.found.diverging_epoch >= 0 or item.found.plan.more_behind:
+            urgent = True          # waiting would not make a slice longer whose segment is full
         if item.found.plan.length > 0:
             at_least_one = False
             found_bytes[0] += item.found.plan.length

@@ -155,6 +155,7 @@ cdef void nothing(ReadPlan *out, int16_t error) noexcept nogil:
     out.segment = NULL
     out.position = 0
     out.length = 0
+    out.more_behind = False
     if error != NONE:
         out.high_watermark = -1
         out.last_stable_offset = -1
@@ -189,6 +190,7 @@ cdef void read_locked(Log *log, int64_t offset, int64_t bound, int64_t max_bytes
         if out.length > 0:
             out.segment = log.segments[segment]
             segment_retain(out.segment)
+            out.more_behind = segment + 1 < log.segment_count and log.segments[segment + 1].base_offset <= bound
             return
         segment += 1                         # compaction may have left nothing at the end of a segment
         if out.position < log.segments[segment - 1].size_bytes or segment == log.segment_count:

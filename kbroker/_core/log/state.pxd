@@ -88,6 +88,7 @@ cdef struct ReadPlan:
     Segment *segment                # NULL: nothing to read
     int64_t position
     int64_t length                  # whole batches; nothing when the first one passes max_bytes and at_least_one is false
+    bint more_behind                # readable records stand in a later segment, which this slice cannot reach
     int64_t high_watermark          # of the same moment; -1 on error, as the others
     int64_t last_stable_offset
     int64_t log_start_offset

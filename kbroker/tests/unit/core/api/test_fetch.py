@@ -385,3 +385,17 @@ def test_a_parked_request_keeps_no_more_memory_than_it_needs(node: Node) -> None
         assert node.send(big, 11, slot)[0] == "READY"
         assert node.send(fetch_request([of("t", ask(0))], max_wait_ms=60_000), 11, slot)[0] == "PARKED"
     assert resident_bytes() - before < 32 << 20
+
+
+def test_records_in_a_later_segment_do_not_wait_for_min_bytes(tmp_path: Path) -> None:
+    # An answer ends where its segment ends; what follows would not make it longer however long it waited.
+    node = Node(tmp_path)
+    (partition,) = node.topic("t")
+    node.produce([(0, batch(b"a"))])
+    assert partition.log is not None
+    partition.log.roll()
+    node.produce([(0, batch(b"b" * 1000))])
+    first = only(node.fetch([of("t", ask())], max_wait_ms=60_000, min_bytes=1000))
+    assert values_of(first.records) == [b"a"]
+    second = only(node.fetch([of("t", ask(offset=1))], max_wait_ms=60_000, min_bytes=1000))
+    assert values_of(second.records) == [b"b" * 1000]
