@@ -93,6 +93,7 @@ cdef int log_flush(Log *log) noexcept nogil:
         rc = -log.offline_errno if log.offline_errno else -EIO
     elif log.directory != NULL and log.recovery_point < end_offset:
         names_changed = log.names_changed
+        log.names_changed = False            # what changes from here on is the next flush's
         held = <Segment **> malloc(log.segment_count * sizeof(Segment *))
         if held == NULL:
             rc = -ENOMEM
@@ -104,14 +105,14 @@ cdef int log_flush(Log *log) noexcept nogil:
         rc = sync_all(log, held, count, names_changed, rc)
     pthread_mutex_lock(&log.lock)
     if rc == 0:
-        if names_changed:
-            log.names_changed = False
         if end_offset > log.end_offset:
             end_offset = log.end_offset          # cut in the meantime
         if end_offset > log.recovery_point:
             store_int64(&log.recovery_point, end_offset)
-    elif not log.closed:
-        go_offline(log, rc)
+    else:
+        log.names_changed = log.names_changed or names_changed
+        if not log.closed:
+            go_offline(log, rc)
     pthread_mutex_unlock(&log.lock)
     free(held)
     return rc
