@@ -238,7 +238,8 @@ cdef bint purgatory_park(Worker *w, Parked *p, const Peer *peer, int64_t deadlin
         return False
     home.item_count += p.watch_capacity
     KB_ASSERT(home.by_slot[peer.slot] == NULL)    # one request of a connection at a time
-    p.home = home
+    if p.watch_count == 0:
+        p.home = home                             # else parked_watch has said so, and a waking thread may be reading it
     p.peer = peer[0]
     p.deadline_ms = deadline_ms
     home.by_slot[peer.slot] = p

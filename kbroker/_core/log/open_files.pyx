@@ -35,9 +35,10 @@ cdef void files_release(OpenFiles *f) noexcept nogil:
 
 cdef void leave_ring(OpenFiles *f, Segment *s) noexcept nogil:
     cdef Segment *last = f.ring[f.count - 1]
+    # Atomic because `last` may be another log's, which asks only whether it is in the ring at all.
     f.ring[s.ring_slot] = last
-    last.ring_slot = s.ring_slot
-    s.ring_slot = -1
+    store_int32(&last.ring_slot, s.ring_slot)
+    store_int32(&s.ring_slot, -1)
     f.count -= 1
 
 
@@ -71,7 +72,7 @@ cdef void files_note(OpenFiles *f, Segment *s) noexcept nogil:
     cdef void *moved
     cdef int32_t capacity
     store_int32(&s.in_use, 1)
-    if s.ring_slot >= 0 or s.directory == NULL:
+    if load_int32(&s.ring_slot) >= 0 or s.directory == NULL:
         return
     pthread_mutex_lock(&f.lock)
     while f.count >= f.limit and close_one(f, s):
@@ -84,13 +85,13 @@ cdef void files_note(OpenFiles *f, Segment *s) noexcept nogil:
             f.capacity = capacity
     if f.count < f.capacity:                 # without memory for its name a segment simply stays open
         f.ring[f.count] = s
-        s.ring_slot = f.count
+        store_int32(&s.ring_slot, f.count)
         f.count += 1
     pthread_mutex_unlock(&f.lock)
 
 
 cdef void files_forget(OpenFiles *f, Segment *s) noexcept nogil:
-    if s.ring_slot < 0:
+    if load_int32(&s.ring_slot) < 0:
         return
     pthread_mutex_lock(&f.lock)
     if s.ring_slot >= 0:
