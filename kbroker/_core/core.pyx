@@ -249,6 +249,7 @@ cdef class Core:
         warmer_close(&self.s.warmer)             # before the inboxes it tells
         for i in range(self.s.loop_count):
             loop_close(self.s.loops[i])
+        for i in range(self.s.loop_count):       # after all are closed: whoever leaves a full house rings the first loop
             free(self.s.loops[i])
         free(self.s.loops)
         self.s.loops = NULL

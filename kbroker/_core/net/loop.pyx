@@ -105,6 +105,7 @@ cdef int loop_open(Loop *l, Shared *shared, int32_t index) noexcept nogil:
     l.index = index
     l.inbox.bell.wait_fd = -1
     l.inbox.bell.ring_fd = -1
+    l.poller.epoll_fd = -1
     l.egress.portable = shared.portable
     l.held_due_ms = INT64_MAX
     list_init(&l.free)

@@ -188,3 +188,22 @@ def test_running_out_of_descriptors_pauses_accepting(house: House) -> None:
             client.close()
         assert server.stdout.readline().strip() == "accepted"
         assert server.wait(30) == 0
+
+
+def test_an_idle_time_of_zero_leaves_a_request_in_progress_alone(house: House) -> None:
+    core, port = house.core(max_idle_ms=0)
+    client = house.connect(port)
+    client.sendall(request(1))
+    taken = take_one(core)
+    core.reply(taken[0], taken[5])
+    assert receive_frame(client) == taken[5]
+    assert closed_by_server(client)
+
+
+def test_a_full_house_closes_with_all_its_threads(house: House) -> None:
+    core, port = house.core(network_threads=4, max_connections=8)
+    clients = [house.connect(port) for _ in range(9)]
+    eventually(lambda: core.counters()["connections_accepted"] == 8)
+    gather(core.events)  # someone waits for room: whoever leaves rings the first thread
+    core.close()
+    assert all(closed_by_server(client) for client in clients)
