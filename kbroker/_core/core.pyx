@@ -110,7 +110,7 @@ cdef class Core:
         self.s.clock = &clock.c
         self.s.node_id = node_id
         self.s.request_max_bytes = socket_request_max_bytes
-        self.s.idle_max_ms = max_idle_ms
+        self.s.idle_max_ms = 1 if max_idle_ms == 0 else max_idle_ms      # what is busy now is not idle within this turn
         self.s.portable = portable
         self.s.fetch_max_bytes = fetch_max_bytes
         self.s.force_fallback_codecs = force_fallback_codecs
