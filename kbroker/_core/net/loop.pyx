@@ -204,6 +204,7 @@ cdef void turn(Loop *l) noexcept nogil:
         else:
             accept_burst(l, <int32_t> key)
     if heard:
+        release_tables(l)                # a reply may tell of topics that this turn's tables do not know yet
         read_inbox(l)
     go_on(l)
     if l.held.next != &l.held and (heard or slept or l.now_ms >= l.held_due_ms):
