@@ -132,7 +132,7 @@ cdef int64_t partition_high_watermark(Partition *p, int64_t *state_version) noex
 cdef class PartitionHandle:
     cdef Partition *p
     cdef object _log
-    cdef object _append(self, bytes records, int16_t acks, bytes inflated, Origin origin)
+    cdef object _append(self, bytes records, int16_t acks, object inflated, Origin origin)
 
 cdef class ViewHandle:
     cdef View v

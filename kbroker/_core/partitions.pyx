@@ -17,7 +17,7 @@ from kbroker._core.record.batch cimport FROM_CLIENT, FROM_COORDINATOR, Origin
 from kbroker._core.record.compression cimport Scratch, scratch_free
 from kbroker._core.wire.cursor cimport load_be64
 
-Produced = namedtuple("Produced", "error base_offset log_append_time log_start_offset record_errors message")
+Produced = namedtuple("Produced", "error base_offset log_append_time log_start_offset record_errors message record_message")
 
 
 # ---- reference counts and look-ups ----
@@ -397,7 +397,8 @@ cdef object produced(AppendResult *r):
     # KIP-467: words come with the records they are about; any other error speaks for itself.
     about = [r.verdict.record_errors[i] for i in range(r.verdict.record_error_count)]
     return Produced(r.error, r.base_offset, r.log_append_time_ms, r.log_start_offset, about,
-                    r.verdict.message.decode() if about and r.verdict.message != NULL else None)
+                    r.verdict.message.decode() if about and r.verdict.message != NULL else None,
+                    r.verdict.record_message.decode() if about and r.verdict.record_message != NULL else None)
 
 
 cdef class PartitionHandle:
@@ -490,27 +491,33 @@ cdef class PartitionHandle:
         with nogil:
             note_follower(self.p, replica_id, offset)
 
-    def produce(self, bytes records not None, int16_t acks=-1, bytes inflated=None):
-        """Appends one produced batch as the network threads do; `inflated` when its codec has no engine there."""
+    def produce(self, bytes records not None, int16_t acks=-1, inflated=None):
+        """Appends one produced batch as the network threads do; `inflated` when its codec has no engine there: its records,
+        or the code of the CodecError that they gave."""
         return self._append(records, acks, inflated, FROM_CLIENT)
 
     def append(self, bytes records not None):
         """Appends a coordinator's own batch with acks=all; the caller waits for the high watermark."""
         return self._append(records, -1, None, FROM_COORDINATOR)
 
-    cdef object _append(self, bytes records, int16_t acks, bytes inflated, Origin origin):
+    cdef object _append(self, bytes records, int16_t acks, object inflated, Origin origin):
         cdef AppendResult result
         cdef Scratch scratch
         cdef int32_t length = len(records)
+        cdef bytes clear
         cdef const uint8_t *bare = NULL
         cdef int64_t bare_length = -1
         cdef uint8_t *copy
         cdef int64_t now = 0
         if self._log is not None:
             now = (<BrokerClock> (<PartitionLog> self._log)._clock).now_ms()
-        if inflated is not None:
-            bare = <const uint8_t *> <const char *> inflated
-            bare_length = len(inflated)
+        if isinstance(inflated, int):
+            bare = <const uint8_t *> <const char *> records        # not looked at: the length says what went wrong
+            bare_length = inflated
+        elif inflated is not None:
+            clear = inflated
+            bare = <const uint8_t *> <const char *> clear
+            bare_length = len(clear)
         copy = <uint8_t *> malloc(length if length > 0 else 1)    # stamped in place
         if copy == NULL:
             raise MemoryError

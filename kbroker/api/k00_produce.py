@@ -153,22 +153,23 @@ def _judge(request: ProduceRequest, ctx: Context, items: list[Item]) -> None:
 def _append(items: list[Item], acks: int) -> None:
     """In a worker thread: inflating may take long, and the append waits for the disk."""
     from kbroker._core.record.batch import check
-    from kbroker._core.record.codecs import CodecError, decompress_fallback
+    from kbroker._core.record.codecs import OVER_CAP, UNDECODABLE, CodecError, decompress_fallback
 
     for item in items:
         if item.error != Err.NONE or item.partition is None:
             continue
-        inflated = None
+        inflated: bytes | int | None = None
         codec = item.records[22] & CODEC_BITS
         if 0 < codec <= ZSTD:
-            item.error = check(item.records)  # a broken checksum comes before broken contents
-            if item.error != Err.NONE:
-                continue
             try:
-                inflated = decompress_fallback(codec, item.records[BATCH_HEADER_BYTES:], DECOMPRESSED_BATCH_MAX_BYTES)
-            except CodecError:
-                item.error = Err.UNKNOWN_SERVER_ERROR  # as Kafka
-                continue
+                if check(item.records) == Err.NONE:  # a broken checksum comes before broken contents
+                    packed = item.records[BATCH_HEADER_BYTES:]
+                    inflated = decompress_fallback(codec, packed, DECOMPRESSED_BATCH_MAX_BYTES)
+                else:
+                    inflated = UNDECODABLE
+            except CodecError as failed:
+                # The partition says what it means, in its turn among the other checks.
+                inflated = OVER_CAP if failed.code == OVER_CAP else UNDECODABLE
         item.produced = item.partition.produce(item.records, acks, inflated)
         item.error, item.message = item.produced.error, item.produced.message
 
@@ -202,7 +203,7 @@ def _answer(ctx: Context, item: Item) -> Answer:
         answer.log_append_time_ms = item.produced.log_append_time
         answer.log_start_offset = item.produced.log_start_offset
         answer.record_errors = [
-            RecordError(batch_index=index, batch_index_error_message=item.message)
+            RecordError(batch_index=index, batch_index_error_message=item.produced.record_message)
             for index in item.produced.record_errors
         ]
     if item.error == Err.NOT_LEADER_OR_FOLLOWER and item.partition is not None and ctx.api_version >= 10:

@@ -29,6 +29,7 @@ cdef struct ProduceItem:
     int64_t log_start_offset
     int64_t required_offset
     const char *message            # static text, or NULL
+    const char *record_message     # with record_errors
     int32_t *record_errors
     int32_t record_error_count
 

@@ -18,20 +18,18 @@ from kbroker._core.purgatory cimport (
     spare_take,
 )
 from kbroker._core.record.batch cimport (
-    ATTR_CODEC, ATTR_TRANSACTIONAL, BATCH_HEADER_BYTES, BATCH_PREFIX_BYTES, batch_attributes, batch_magic,
+    ATTR_CODEC, ATTR_TRANSACTIONAL, BATCH_HEADER_BYTES, batch_attributes, batch_magic, next_batch,
 )
 from kbroker._core.record.compression cimport CODEC_ZSTD, codec_available
 from kbroker._core.wire.chain cimport (
     Chain, chain_seal, put_count, put_int16, put_int32, put_int64, put_no_tags, put_string, put_uvarint,
 )
 from kbroker._core.wire.cursor cimport (
-    Cursor, cursor_over, load_be32, skip_tags, take_blob, take_bytes, take_count, take_int16, take_int32, take_string,
+    Cursor, cursor_over, skip_tags, take_blob, take_bytes, take_count, take_int16, take_int32, take_string,
 )
 
 cdef enum:
     REPEATS_SOUGHT = 64
-    LEGACY_MIN_SIZE = 14           # below this no batch of any magic can be
-    SIZE_TO_MAGIC = 17
 
 
 # ---- reading ----
@@ -129,23 +127,12 @@ cdef bint read_produce(Request *r, ProduceWork *work, const char **reason) noexc
 
 # ---- judging ----
 
-cdef int32_t first_batch(const uint8_t *records, int32_t length, int16_t *error) noexcept nogil:
-    # The first batch's whole size; 0: there is no whole batch. Sizes and magics that no batch can have are corrupt.
-    cdef int32_t size
-    if length < BATCH_PREFIX_BYTES:
-        return 0
-    size = <int32_t> load_be32(records + 8)
-    if size < LEGACY_MIN_SIZE:
-        error[0] = Err.CORRUPT_MESSAGE
-        return 0
-    if length < SIZE_TO_MAGIC:
-        return 0
-    if batch_magic(records) < 0 or batch_magic(records) > 2:
-        error[0] = Err.CORRUPT_MESSAGE
-        return 0
-    if size > length - BATCH_PREFIX_BYTES:
-        return 0
-    return size + BATCH_PREFIX_BYTES
+cdef int64_t first_batch(const uint8_t *records, int64_t length, int16_t *error) noexcept nogil:
+    # The first batch's whole size; 0: there is no whole batch.
+    cdef const char *message = NULL
+    cdef int64_t size = 0
+    error[0] = next_batch(records, length, &size, &message)
+    return size
 
 
 cdef int16_t judge_request(ProduceWork *work) noexcept nogil:
@@ -181,7 +168,7 @@ cdef void fail_all(ProduceWork *work, int16_t error, const char *message) noexce
 cdef int16_t judge_outside(ProduceItem *item, int16_t version) noexcept nogil:
     # Before any log is looked at: exactly one batch, magic 2, a codec that this version may carry. Cuts trailing bytes.
     cdef int16_t error = Err.NONE
-    cdef int32_t size
+    cdef int64_t size
     if item.records == NULL:
         return Err.INVALID_RECORD
     size = first_batch(item.records, item.length, &error)
@@ -197,7 +184,7 @@ cdef int16_t judge_outside(ProduceItem *item, int16_t version) noexcept nogil:
         return Err.INVALID_RECORD
     if error != Err.NONE:
         return error
-    item.length = size
+    item.length = <int32_t> size
     item.transactional = (batch_attributes(item.records) & ATTR_TRANSACTIONAL) != 0
     return Err.NONE
 
@@ -301,6 +288,7 @@ cdef void append_item(Worker *w, ProduceWork *work, ProduceItem *item, int64_t n
         item.base_offset = -1
         if result.verdict.record_error_count > 0:      # KIP-467: words come with the records they are about
             item.message = result.verdict.message
+            item.record_message = result.verdict.record_message
             keep_record_errors(item, &result)
     elif work.acks == -1:
         item.required_offset = result.last_offset + 1
@@ -313,11 +301,12 @@ cdef void append_item(Worker *w, ProduceWork *work, ProduceItem *item, int64_t n
 cdef void put_record_errors(Chain *reply, const ProduceWork *work, const ProduceItem *item) noexcept nogil:
     cdef bint flexible = work.flexible
     cdef int32_t message_length = <int32_t> strlen(item.message) if item.message != NULL else -1
+    cdef int32_t about_length = <int32_t> strlen(item.record_message) if item.record_message != NULL else -1
     cdef int32_t i
     put_count(reply, flexible, item.record_error_count)
     for i in range(item.record_error_count):
         put_int32(reply, item.record_errors[i])
-        put_string(reply, flexible, <const uint8_t *> item.message, message_length)
+        put_string(reply, flexible, <const uint8_t *> item.record_message, about_length)
         put_no_tags(reply, flexible)
     put_string(reply, flexible, <const uint8_t *> item.message, message_length)
 

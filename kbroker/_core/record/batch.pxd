@@ -112,6 +112,10 @@ cdef inline void stamp_batch(uint8_t *b, int64_t base_offset, int32_t leader_epo
 # Structure only (bounds, magic, crc, count >= 0): what recovery and FROM_LEADER need. NONE or CORRUPT_MESSAGE.
 cdef int16_t check_batch(const uint8_t *b, int64_t available) noexcept nogil
 
+# The whole size of the batch at `records`, of any magic; 0 when no whole one is there. NONE, CORRUPT_MESSAGE (a size or a
+# magic that no batch can have) or UNKNOWN_SERVER_ERROR (a length that overflows). `message` gets static text on error.
+cdef int16_t next_batch(const uint8_t *records, int64_t length, int64_t *size, const char **message) noexcept nogil
+
 # What a produced partition's bytes are held to before any batch is looked into: exactly one whole batch of magic 2.
 # Sets *batch_length to the whole size of that batch; bytes behind it that make no further whole batch are dropped, as
 # Kafka drops them. NONE, INVALID_RECORD (none, several, magic 0/1), CORRUPT_MESSAGE (too short, unknown magic) or

@@ -59,7 +59,6 @@ cdef int16_t check_batch(const uint8_t *b, int64_t available) noexcept nogil:
 
 
 cdef int16_t next_batch(const uint8_t *records, int64_t length, int64_t *size, const char **message) noexcept nogil:
-    # The whole size of the batch at `records`, 0 when no whole one is there.
     cdef int64_t claimed
     size[0] = 0
     if length < BATCH_PREFIX_BYTES:

@@ -144,3 +144,10 @@ def _with_acks_0(records: bytes) -> ProduceRequest:
     one = ProduceRequest.PartitionProduceData(index=0, records=records)
     data = ProduceRequest.TopicProduceData(name="t", partition_data=[one])
     return ProduceRequest(acks=0, timeout_ms=5000, topic_data=[data])
+
+
+def test_records_that_inflate_past_the_cap_are_too_large(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.api.k00_produce.DECOMPRESSED_BATCH_MAX_BYTES", 50)
+    assert produce(connection, batch()).error_code == 10

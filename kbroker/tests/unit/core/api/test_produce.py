@@ -176,6 +176,17 @@ def test_record_errors_and_the_message_come_with_version_8(node: Node, version: 
     assert partition.log_start_offset == 0
     assert [e.batch_index for e in partition.record_errors] == ([1] if version >= 8 else [])
     assert bool(partition.error_message) == (version >= 8)
+    for about in partition.record_errors:
+        assert about.batch_index_error_message
+        assert about.batch_index_error_message != partition.error_message
+
+
+def test_a_length_that_overflows_fails_the_whole_request(node: Node) -> None:
+    records = batch()
+    endless = records[:8] + (0x7FFFFFF8).to_bytes(4, "big") + records[12:]
+    response = node.produce([(0, records), (1, endless)])
+    assert [p.error_code for p in response.responses[0].partition_responses] == [-1, -1]
+    assert node.topics["t"][0].high_watermark == 0
 
 
 @pytest.mark.parametrize(("version", "error"), [(9, 48), (10, 48), (11, 120), (13, 120)])

@@ -35,3 +35,12 @@ def test_the_control_side_can_append_what_it_inflated(node: Node) -> None:
     assert (result.error, result.base_offset, result.log_start_offset) == (0, 0, 0)
     assert partition.high_watermark == 2
     assert values_of(only(node.fetch([of("t", ask())])).records) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(("code", "error"), [(-1, -1), (-2, 10)])
+def test_what_the_control_side_could_not_inflate_is_refused_in_its_turn(node: Node, code: int, error: int) -> None:
+    partition = node.topics["t"][0]
+    packed = batch(b"a" * 100, codec=1)
+    assert partition.produce(packed, -1, code).error == error
+    assert partition.produce(packed[:-1] + b"?", -1, code).error == 2  # the checksum comes first
+    assert partition.high_watermark == 0
