@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from compat_tests.client import CODECS, Client, ProduceOptions, Received, TopicPlan
+from compat_tests.client import CODECS, WAIT_SECONDS, Client, ClientError, ProduceOptions, Received, TopicPlan
 from compat_tests.confluent import ConfluentClient
 from compat_tests.harness import Broker, Results, Row
 from compat_tests.kbroker_server import KBroker
 from compat_tests.oracle import ApacheKafka, run_tool
 from compat_tests.raw.connection import Connection
 from compat_tests.scenarios.records import must_equal, sample_records
+from compat_tests.until import until
 
 _COMPLAINTS = re.compile(
     r"mismatch|corrupt|invalid|not ?valid|found log segment|isvalid: false|exception|error", re.IGNORECASE
@@ -29,6 +30,7 @@ _TOPICS = {
     "append_time": TopicPlan(configs={"message.timestamp.type": "LogAppendTime"}),
     "empty": TopicPlan(partitions=2),
 }
+_NOT_LEADER, _UNKNOWN_LEADER_EPOCH = 6, 75
 Snapshot = dict[str, Any]
 
 
@@ -57,10 +59,24 @@ def _topic_ids(bootstrap: str) -> dict[str, str]:
     return {topic["name"]: topic["topic_id"] for topic in answer["topics"] if not topic["is_internal"]}
 
 
+def _leads(client: Client) -> bool:
+    """Whether a broker that has just started leads what its metadata says it leads: Apache tells it a moment early."""
+    try:
+        for name, plan in _TOPICS.items():
+            for partition in range(plan.partitions):
+                client.list_offset(name, partition, -1)
+    except ClientError as error:
+        if error.code in (_UNKNOWN_LEADER_EPOCH, _NOT_LEADER):
+            return False
+        raise
+    return True
+
+
 def _look(broker: Broker) -> Snapshot:
     """Everything a client can see: topics, ids, partitions, set configs, offsets and records."""
     snapshot: Snapshot = {"ids": _topic_ids(broker.bootstrap)}
     with ConfluentClient(broker.bootstrap) as client:
+        until(lambda: _leads(client), WAIT_SECONDS)
         for name, plan in _TOPICS.items():
             partitions = client.describe_topic(name)["partitions"]
             configs = client.describe_configs(name)

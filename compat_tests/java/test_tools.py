@@ -61,7 +61,6 @@ def topics_from_birth_to_death(broker: Broker, topic: str) -> Any:
         "describe": ("--describe", "--topic", topic),
         "describe overrides": ("--describe", "--topics-with-overrides", "--topic", topic),
         "under-replicated": ("--describe", "--under-replicated-partitions"),
-        "unavailable": ("--describe", "--unavailable-partitions"),
         "alter": ("--alter", "--topic", topic, "--partitions", "5"),
         "alter down": ("--alter", "--topic", topic, "--partitions", "2"),
     }

@@ -13,7 +13,7 @@ from collections import deque
 from pathlib import Path
 from typing import IO
 
-from compat_tests.oracle.jars import java, kafka_class_path
+from compat_tests.oracle.jars import java, kafka_class_path, quick_start
 
 # Eligible leader replicas turn min.insync.replicas into a cluster-wide dynamic setting; kbroker, which does not have
 # them, does not claim them, so the judge goes without as well.
@@ -91,13 +91,14 @@ class ApacheKafka:
         properties.write_text(self._properties(broker_port, controller_port))
         logging = self.directory / "log4j2.properties"
         logging.write_text(_LOGGING)
-        jvm = [java(), *self._jvm_options]
-        jvm += [f"-Dlog4j2.configurationFile={logging}", "-cp", kafka_class_path()]
         if not (self.data_directory / "meta.properties").exists():
-            tool = [*jvm, "kafka.tools.StorageTool", "format", "-t", random_uuid(), "-c", str(properties)]
-            self._format([*tool, *_FEATURES])
+            asked = ("format", "-t", random_uuid(), "-c", str(properties), *_FEATURES)
+            self._format([*_jvm("kafka.tools.StorageTool", logging), *asked])
         self._process = subprocess.Popen(
-            [*jvm, "kafka.Kafka", str(properties)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*_jvm("kafka.Kafka", logging), str(properties)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         self._await_started(self._process)
         return self
@@ -183,6 +184,11 @@ class ApacheKafka:
             **self._settings,
         }
         return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def _jvm(main_class: str, logging: Path) -> list[str]:
+    options = ["-Xmx768M", *quick_start(main_class), f"-Dlog4j2.configurationFile={logging}"]
+    return [java(), *options, "-cp", kafka_class_path(), main_class]
 
 
 def random_uuid() -> str:

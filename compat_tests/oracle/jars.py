@@ -64,6 +64,26 @@ def maven_jars(pom: Path, name: str) -> Path:
     return target
 
 
+def quick_start(main_class: str) -> list[str]:
+    """JVM options that halve the start of a short program: small collector, quick compiler, an archive of classes.
+
+    The first run of a class leaves the archive when it exits; a JVM that cannot use one starts without it.
+    """
+    archives = cache_directory() / f"apache-kafka-{KAFKA_VERSION}-classes"
+    archives.mkdir(parents=True, exist_ok=True)
+    archive = archives / f"{main_class}.jsa"
+    share = f"-XX:SharedArchiveFile={archive}" if archive.exists() else f"-XX:ArchiveClassesAtExit={archive}"
+    # What the JVM has to say about archives would stand on stdout, among the answers.
+    return [
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xshare:auto",
+        share,
+        "-Xlog:disable",
+        "-Xlog:all=error:stderr",
+    ]
+
+
 @lru_cache(maxsize=1)
 def kafka_class_path() -> str:
     java()

@@ -5,11 +5,9 @@ from __future__ import annotations
 import subprocess
 from dataclasses import dataclass
 
-from compat_tests.oracle.jars import java, kafka_class_path
+from compat_tests.oracle.jars import java, kafka_class_path, quick_start
 
 _TOOL_SECONDS = 120
-# Start-up is most of a tool's life here, so: the quick compiler, the small collector, the shared class archive.
-_QUICK = ["-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dlog4j2.level=ERROR"]
 
 TOOLS = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
@@ -38,7 +36,17 @@ class ToolResult:
 
 def run_tool(tool: str, *arguments: str, stdin: bytes | None = None) -> ToolResult:
     """Runs the tool to its end. The exit code is part of the answer, so nothing is raised for it."""
-    command = [java(), *_QUICK, "-cp", kafka_class_path(), TOOLS[tool], *arguments]
+    main = TOOLS[tool]
+    command = [
+        java(),
+        "-Xmx512M",
+        *quick_start(main),
+        "-Dlog4j2.level=ERROR",
+        "-cp",
+        kafka_class_path(),
+        main,
+        *arguments,
+    ]
     done = subprocess.run(
         command, input=stdin if stdin is not None else b"", capture_output=True, timeout=_TOOL_SECONDS, check=False
     )
