@@ -20,7 +20,7 @@ from kbroker._core.purgatory cimport (
 from kbroker._core.record.batch cimport (
     ATTR_CODEC, ATTR_TRANSACTIONAL, BATCH_HEADER_BYTES, batch_attributes, batch_magic, next_batch,
 )
-from kbroker._core.record.compression cimport CODEC_ZSTD, codec_available
+from kbroker._core.record.compression cimport CODEC_ZSTD, codec_available, scratch_trim
 from kbroker._core.wire.chain cimport (
     Chain, chain_seal, put_count, put_int16, put_int32, put_int64, put_no_tags, put_string, put_uvarint,
 )
@@ -516,6 +516,7 @@ cdef Outcome produce(Worker *w, Request *r, Chain *reply) noexcept nogil:
         for i in range(work.count):
             if work.items[i].error == Err.NONE:
                 append_item(w, &work, &work.items[i], now_ms)
+        scratch_trim(&w.scratch)
         outcome = answer(w, r, &work, reply)
     if outcome != PARKED:
         release_work(w, &work)

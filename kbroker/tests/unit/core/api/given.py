@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import resource
 from pathlib import Path
 
 from kbroker._core.api.direct import DirectCaller
@@ -155,3 +157,10 @@ def only(response: FetchResponse) -> FetchResponse.PartitionData:
     (topic,) = response.responses
     (partition,) = topic.partitions
     return partition
+
+
+def resident_bytes() -> int:
+    """How much of this process is in memory now, without what the allocator only keeps for later."""
+    ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from kbroker.tests.unit.core.api.given import (
     fetch_request,
     of,
     only,
+    resident_bytes,
     topic_id,
     values_of,
 )
@@ -351,11 +351,6 @@ class TestLongPolls:
         self.park(node)
         del node.calls
         node.topics["t"][0].retire()
-
-
-def resident_bytes() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * resource.getpagesize()
 
 
 @pytest.mark.parametrize("session_epoch", [-1, 0])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.tests.unit.core.api.given import Node, ask, batch, of, only, produce_request, values_of
+from kbroker.tests.unit.core.api.given import Node, ask, batch, of, only, produce_request, resident_bytes, values_of
 
 
 @pytest.fixture
@@ -44,3 +44,12 @@ def test_what_the_control_side_could_not_inflate_is_refused_in_its_turn(node: No
     assert partition.produce(packed, -1, code).error == error
     assert partition.produce(packed[:-1] + b"?", -1, code).error == 2  # the checksum comes first
     assert partition.high_watermark == 0
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_batch_that_grows_large_is_not_remembered_by_the_memory_it_took(node: Node, codec: int) -> None:
+    packed = batch(bytes(20 << 20), codec=codec)
+    before = resident_bytes()
+    (topic,) = node.produce([(0, packed)]).responses
+    assert topic.partition_responses[0].error_code == (0 if len(packed) <= 1048588 else 10)
+    assert resident_bytes() - before < 8 << 20
