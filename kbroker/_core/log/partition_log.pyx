@@ -261,7 +261,10 @@ cdef class PartitionLog:
             raise MemoryError
         self.log.config = parsed
         with nogil:
+            # Nobody else knows the log yet, but its segments are in the ring of open files, whose lock this is.
+            pthread_mutex_lock(&self.log.lock)
             rc = open_directory(self.log, was_clean, point, start, now)
+            pthread_mutex_unlock(&self.log.lock)
         if rc != 0:
             raise os_error(rc, self.directory)
         return self

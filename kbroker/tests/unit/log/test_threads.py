@@ -101,3 +101,33 @@ def test_a_slice_outlives_the_segment_it_was_cut_from(tmp_path: Path, clock: Bro
             assert records[0].offset <= start <= records[-1].offset
     deleter.join()
     log.close(sync=False)
+
+
+def test_a_log_that_is_being_opened_keeps_its_files(tmp_path: Path, clock: BrokerClock) -> None:
+    budget = FileBudget(8)
+    whole = PartitionLog.open(tmp_path / "whole-0", clock, {})
+    for _ in range(300):
+        whole.append(batch(size=10_000))
+    whole.close()
+    others = [PartitionLog.open(tmp_path / f"t-{i}", clock, {}, files=budget) for i in range(24)]
+    for log in others:
+        log.append(batch())
+    done = threading.Event()
+
+    def use_the_others() -> None:
+        while not done.is_set():
+            for log in others:
+                log.read(0, 500)
+
+    threads = [threading.Thread(target=use_the_others) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(30):
+            log = PartitionLog.open(tmp_path / "whole-0", clock, {}, clean=False, files=budget)
+            assert (log.log_end_offset, log.recovery_notes) == (300, [])
+            log.close()
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
