@@ -7,7 +7,7 @@ PORT   ?= 9092
 TIMES  := build/layer-seconds.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint unit compat spark campaigns fuzz crash million crowd wireload race micro generate annotate clean
+.PHONY: help build run test install lint unit compat spark campaigns fuzz crash million crowd wireload race micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -25,7 +25,7 @@ $(VENV)/.ready: pyproject.toml
 	touch $@
 
 build: $(VENV)/.ready  ## the compiled core, in place
-	@$(PY) setup.py --quiet build_ext --inplace --parallel $(JOBS)
+	@$(PY) setup.py --quiet build_ext --inplace
 
 run: build       ## a broker on localhost:9092 (PORT=… for another)
 	exec $(VENV)/bin/kbroker start --listeners PLAINTEXT://127.0.0.1:$(PORT)
@@ -33,12 +33,18 @@ run: build       ## a broker on localhost:9092 (PORT=… for another)
 test:            ## everything: build, lint, unit, compat, Spark, short campaigns
 	@rm -f $(TIMES)
 	$(call layer,build,$(MAKE) --no-print-directory build)
+	$(call layer,install in an empty environment,$(MAKE) --no-print-directory install)
 	$(call layer,lint (ruff and mypy),$(MAKE) --no-print-directory lint)
 	$(call layer,unit and property,$(MAKE) --no-print-directory unit)
 	$(call layer,compat (real clients and Apache),$(MAKE) --no-print-directory compat)
 	$(call layer,spark,$(MAKE) --no-print-directory spark)
 	$(call layer,campaigns (fuzz and crash),$(MAKE) --no-print-directory campaigns)
 	@echo "── seconds per layer"; cat $(TIMES)
+
+install:         ## pip install in an empty environment, then the installed command starts and stops a broker
+	rm -rf build/empty && $(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --quiet .
+	cd build/empty && bin/python $(CURDIR)/compat_tests/installed.py bin/kbroker
 
 lint: build      ## ruff and mypy, strict
 	$(PY) -m ruff check .

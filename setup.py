@@ -53,6 +53,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 }
 
 CORE = Path("kbroker/_core")
+CORES = os.cpu_count() or 1
 COMPILE = ["-O2", "-g0", "-std=gnu11", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function", "-Wno-unreachable-code"]
 if os.environ.get("KBROKER_SANITIZE"):
     COMPILE += ["-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
@@ -70,14 +71,10 @@ def extension(module: str, companions: tuple[str, ...]) -> Extension:
     )
 
 
-def present(module: str) -> bool:
-    return (CORE / (module.replace(".", "/") + ".pyx")).exists()
-
-
 setup(
     ext_modules=cythonize(
-        [extension(module, companions) for module, companions in MODULES.items() if present(module)],
-        nthreads=os.cpu_count() or 1,
+        [extension(module, companions) for module, companions in MODULES.items()],
+        nthreads=CORES,
         annotate=bool(os.environ.get("KBROKER_ANNOTATE")),
         compiler_directives={
             "language_level": 3,
@@ -88,4 +85,5 @@ setup(
             "embedsignature": True,
         },
     ),
+    options={"build_ext": {"parallel": CORES}},
 )

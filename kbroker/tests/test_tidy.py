@@ -170,7 +170,7 @@ def test_files_can_be_read_in_a_sitting() -> None:
 def test_every_compiled_module_stands_in_the_build_table() -> None:
     table = set(re.findall(r'^    "([\w.]+)": \(', (ROOT / "setup.py").read_text(encoding="utf-8"), re.MULTILINE))
     present = {".".join(path.relative_to(CORE).with_suffix("").parts) for path in CORE.rglob("*.pyx")}
-    assert present <= table
+    assert table == present
 
 
 def tracked_files() -> list[Path]:
@@ -192,3 +192,24 @@ def test_no_machine_path_stands_in_the_tree() -> None:
         if path != Path(__file__):
             wrong += [f"{path.relative_to(ROOT)}: {found}" for found in machine_path.findall(text)]
     assert not wrong, "\n".join(wrong)
+
+
+def test_every_data_file_is_installed_with_its_package() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    section = text.split("[tool.setuptools.package-data]")[1].split("\n[")[0]
+    rows = re.findall(r'^"([\w.*]+)" = \[(.*)\]$', section, re.MULTILINE)
+    wanted = {
+        path
+        for path in tracked_files()
+        if path.is_relative_to(PACKAGE)
+        and not path.is_relative_to(PACKAGE / "tests")
+        and path.suffix not in {".py", ".pyx", ".c", ".h"}
+    }
+    covered = set()
+    for package, patterns in rows:
+        folders = [PACKAGE, *(one.parent for one in PACKAGE.rglob("__init__.py"))] if package == "*" else []
+        folders += [] if package == "*" else [ROOT / package.replace(".", "/")]
+        for folder in folders:
+            for pattern in re.findall(r'"([^"]+)"', patterns):
+                covered |= set(folder.glob(pattern))
+    assert wanted <= covered, sorted(str(path.relative_to(ROOT)) for path in wanted - covered)
