@@ -153,7 +153,9 @@ cdef int should_roll(Log *log, const Incoming *incoming, int64_t now_ms) noexcep
     if (s.offset_index.count >= log.config.segment_index_bytes // OFFSET_ENTRY_BYTES
             or s.time_index.count >= log.config.segment_index_bytes // TIME_ENTRY_BYTES - 1):
         return 1
-    rc = segment_load_first_timestamp(s)
+    rc = files_open_log(log.files, s)        # counted: the timestamp would open it unseen
+    if rc == 0:
+        rc = segment_load_first_timestamp(s)
     if rc != 0:
         return rc
     waited = incoming.max_timestamp - s.first_timestamp if s.first_timestamp >= 0 else now_ms - s.created_ms

@@ -335,3 +335,16 @@ def test_settings_change_while_the_log_is_open(open_log: OpenLog) -> None:
         log.configure({"segment.bytes": 3})
     with pytest.raises(ValueError, match=r"compression\.type"):
         log.configure({"compression.type": "brotli"})
+
+
+def test_the_first_append_after_a_restart_counts_as_an_open_file(tmp_path: Path, clock: BrokerClock) -> None:
+    for i in range(30):
+        log = PartitionLog.open(tmp_path / f"t-{i}", clock, {})
+        log.append(batch())
+        log.close()
+    budget = FileBudget(8)
+    logs = [PartitionLog.open(tmp_path / f"t-{i}", clock, {}, files=budget) for i in range(30)]
+    for log in logs:
+        assert log.append(batch()).error == 0
+    assert sum(log.segments()[-1].open for log in logs) <= 8
+    assert [offsets(log) for log in logs] == [[0, 1]] * 30
