@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import resource
+import sys
 from pathlib import Path
+
+import pytest
 
 from kbroker._core.api.direct import DirectCaller
 from kbroker._core.clock import BrokerClock
@@ -157,6 +161,12 @@ def only(response: FetchResponse) -> FetchResponse.PartitionData:
     (topic,) = response.responses
     (partition,) = topic.partitions
     return partition
+
+
+# A sanitizer keeps freed memory on purpose, and elsewhere there is no /proc to ask.
+measures_memory = pytest.mark.skipif(
+    sys.platform != "linux" or "asan" in os.environ.get("LD_PRELOAD", ""), reason="memory cannot be measured here"
+)
 
 
 def resident_bytes() -> int:

@@ -13,6 +13,7 @@ from kbroker.tests.unit.core.api.given import (
     batch,
     fetch_reply,
     fetch_request,
+    measures_memory,
     of,
     only,
     resident_bytes,
@@ -353,6 +354,7 @@ class TestLongPolls:
         node.topics["t"][0].retire()
 
 
+@measures_memory
 @pytest.mark.parametrize("session_epoch", [-1, 0])
 def test_a_long_unknown_name_is_not_kept_for_each_of_its_partitions(node: Node, session_epoch: int) -> None:
     # 600 kB that would become 650 MB.
@@ -372,6 +374,7 @@ def test_a_long_unknown_name_is_not_kept_for_each_of_its_partitions(node: Node, 
     assert resident_bytes() - before < 64 << 20
 
 
+@measures_memory
 def test_a_parked_request_keeps_no_more_memory_than_it_needs(node: Node) -> None:
     # A large request leaves its memory to the next one, which may wait for long.
     big = fetch_request([of("t", *(ask(index) for index in range(10_000)))])

@@ -4,7 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.tests.unit.core.api.given import Node, ask, batch, of, only, produce_request, resident_bytes, values_of
+from kbroker.tests.unit.core.api.given import (
+    Node,
+    ask,
+    batch,
+    measures_memory,
+    of,
+    only,
+    produce_request,
+    resident_bytes,
+    values_of,
+)
 
 
 @pytest.fixture
@@ -46,6 +56,7 @@ def test_what_the_control_side_could_not_inflate_is_refused_in_its_turn(node: No
     assert partition.high_watermark == 0
 
 
+@measures_memory
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_a_batch_that_grows_large_is_not_remembered_by_the_memory_it_took(node: Node, codec: int) -> None:
     packed = batch(bytes(20 << 20), codec=codec)
