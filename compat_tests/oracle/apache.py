@@ -175,6 +175,8 @@ class ApacheKafka:
             "log.dirs": str(self.data_directory),
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "1",
+            # Scenarios date their records to 2023: Apache's first retention run, 30 s after its start, would take them.
+            "log.initial.task.delay.ms": "86400000",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "1",
