@@ -22,12 +22,6 @@ ACCEPTED: tuple[Accepted, ...] = (
     ),
     Accepted(
         "wire Fetch",
-        "v\\d+, the same partition twice",
-        ".",
-        "each mention of a partition is answered; Apache answers the last one",
-    ),
-    Accepted(
-        "wire Fetch",
         "v1\\d, from a topic that is gone and back",
         r", in the session\.responses",
         "a session that outlives its topic is told UNKNOWN_TOPIC_ID; Apache says 3, and 103 once the name is back",
