@@ -1,5 +1,5 @@
 # The slow half of a reply under construction: memory, file slices, and giving both back. The fast half is in chain.pxd.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 
 from kbroker._core.limits cimport CHAIN_ARENA_FIRST_BYTES, CHAIN_ARENA_KEEP_BYTES, CHAIN_PIECES_FIRST, CHAIN_PIECES_KEEP
@@ -108,5 +108,7 @@ cdef void chain_free(Chain *c) noexcept nogil:
 
 
 cdef void chain_seal(Chain *c) noexcept nogil:
+    if c.total_bytes - 4 > INT32_MAX:
+        c.broken = True                      # no frame can say so large a size; the connection is closed
     if not c.broken and c.used >= 4:
         store_be32(c.arena, <int32_t> (c.total_bytes - 4))
