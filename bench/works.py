@@ -110,7 +110,14 @@ def librdkafka_consume(record_bytes: int, messages: int) -> Callable[[Server], F
             filled[server.port] = make_topic(server, 1)
             fill(server, filled[server.port], record_bytes, messages)
         topic = filled[server.port]
-        consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "race", "enable.auto.commit": False})
+        consumer = Consumer(
+            {
+                "bootstrap.servers": server.bootstrap,
+                "group.id": "race",
+                "enable.auto.commit": False,
+                "queued.min.messages": 10_000_000,  # else the client pauses for a second when it holds enough
+            }
+        )
         consumer.assign([TopicPartition(topic, 0, 0)])
         seen = 0
         with Meter(server) as meter:
