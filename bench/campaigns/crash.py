@@ -145,10 +145,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
+    parser.add_argument("--keep", type=Path, help="put the data here and leave it, for another judge")
     arguments = parser.parse_args()
     print(f"crash: {arguments.rounds} rounds, seed {arguments.seed}", flush=True)
     chance, ledger = random.Random(arguments.seed), Ledger()
-    data_dir = Path(tempfile.mkdtemp(prefix="kbroker-crash-"))
+    data_dir = arguments.keep or Path(tempfile.mkdtemp(prefix="kbroker-crash-"))
     first = KbrokerServer(data_dir, config={"log.segment.bytes": str(4 * 1024 * 1024)})
     admin = AdminClient({"bootstrap.servers": first.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
@@ -166,7 +167,8 @@ def main() -> None:
     finally:
         for survivor in survivors:
             survivor.end()
-    shutil.rmtree(data_dir)
+    if arguments.keep is None:
+        shutil.rmtree(data_dir)
     print(f"crash: {arguments.rounds} kills, nothing acknowledged was lost, nothing stands twice")
 
 
