@@ -296,7 +296,7 @@ class Config:
     def describe_broker(self, dynamic: Dynamic = NOT_CHANGED) -> list[ConfigEntry]:
         entries = []
         for setting in table().broker.values():
-            if setting.internal:
+            if setting.internal and setting.name not in self.given:
                 continue
             synonyms = self._synonyms(setting.name, dynamic)
             value = self.broker_value(setting.name, dynamic)

@@ -158,6 +158,13 @@ def test_a_run_time_setting_nobody_knows_is_shown_without_its_value() -> None:
     assert len(Config().describe_broker(dynamic)) == 340
 
 
+def test_an_internal_setting_is_described_once_it_is_given() -> None:
+    name = "log.initial.task.delay.ms"
+    assert name not in {entry.name for entry in Config().describe_broker()}
+    (entry,) = (entry for entry in Config({name: "5"}).describe_broker() if entry.name == name)
+    assert (entry.value, entry.source) == ("5", 4)
+
+
 def test_topic_settings_without_effect_are_named() -> None:
     found = Config().unsupported_topic_settings({"retention.ms": "5", "segment.bytes": "2000000", "gone.setting": "x"})
     assert [one.name for one in found] == ["retention.ms"]
