@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -64,11 +65,12 @@ def _typed(setting: Setting, text: str) -> Value:
         raise ConfigError(f"Invalid value {text} for configuration {setting.name}: Not a number of type {kind.upper()}")
     if kind == "double":
         try:
-            return float(text.replace("_", "x"))
+            number = float(text.replace("_", "x"))
         except ValueError:
-            raise ConfigError(
-                f"Invalid value {text} for configuration {setting.name}: Not a number of type DOUBLE"
-            ) from None
+            number = math.nan
+        if not math.isfinite(number):  # Java would take NaN and Infinity; no setting means anything by them
+            raise ConfigError(f"Invalid value {text} for configuration {setting.name}: Not a number of type DOUBLE")
+        return number
     if kind == "list":
         return [part.strip() for part in text.split(",")] if text else []
     return text
