@@ -271,7 +271,6 @@ class _Node:
         self._gateway = Gateway(self._core, rooms, self._log, names, self._spawn)
         loop.add_reader(self._core.fileno(), self._gateway.serve_pending)
         self._timers.append(loop.create_task(self._watch(), name="kbroker-watch"))
-        self._timers.append(loop.create_task(self._checkpoint(), name="kbroker-checkpoint"))
 
     async def stop(self) -> None:
         import asyncio
@@ -331,13 +330,6 @@ class _Node:
             if self._controller.failure is not None:
                 self._broker.break_down("the metadata log failed", self._controller.failure)
                 return
-
-    async def _checkpoint(self) -> None:
-        import asyncio
-
-        while True:
-            await asyncio.sleep(self._config.integer("log.flush.offset.checkpoint.interval.ms") / 1000)
-            await self._replicas.checkpoint()
 
     def _log_events(self) -> None:
         for kind, reason, host, port, count in self._core.events():

@@ -91,18 +91,17 @@ class Replicas:
         self._refresh(image, {topic.topic_id for topic in changed})
         await self._report_directories(image, changed)
 
-    async def checkpoint(self) -> None:
-        await self._in_thread(self._log_dirs.checkpoint)
-
     async def _keep_up(self) -> None:
         """Checkpoints, and forgets silent producers, for as long as the node runs."""
-        pause = self._config.integer("replica.high.watermark.checkpoint.interval.ms") / 1000
+        # One writer for all checkpoint files, as often as the more frequent of the two settings asks; 0 does not spin.
+        asked = ("replica.high.watermark.checkpoint.interval.ms", "log.flush.offset.checkpoint.interval.ms")
+        pause = max(1, min(self._config.integer(name) for name in asked)) / 1000
         check = self._config.integer("producer.id.expiration.check.interval.ms") / 1000
         loop = asyncio.get_running_loop()
         expire_at = loop.time() + check
         while True:
             await asyncio.sleep(pause)
-            await self.checkpoint()
+            await self._in_thread(self._log_dirs.checkpoint)
             if loop.time() >= expire_at:
                 expire_at = loop.time() + check
                 await self._in_thread(self._expire_producers)
