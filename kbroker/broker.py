@@ -45,6 +45,7 @@ EVENTS_EVERY_S = 1.0  # how often the data plane is asked what should be logged
 DRAIN_MS = 5_000  # how long a stop waits for replies to leave
 BACKLOG = 4_096  # connections that may wait to be accepted; Kafka's 50 would turn a burst of clients away
 THE_SYSTEMS = -1  # a socket buffer that the system sizes by itself
+RECEIVE_BUFFER_BYTES = 1_048_576  # the system's own starts small: a client of large batches waits for it to grow
 
 
 class StartError(Exception):
@@ -385,7 +386,7 @@ def _listen(core: Core, listener: Listener, view: ViewHandle, config: Config) ->
             listener.port,
             view,
             _given(config, "socket.listen.backlog.size", BACKLOG),
-            receive_buffer_bytes=_given(config, "socket.receive.buffer.bytes", THE_SYSTEMS),
+            receive_buffer_bytes=_given(config, "socket.receive.buffer.bytes", RECEIVE_BUFFER_BYTES),
             send_buffer_bytes=_given(config, "socket.send.buffer.bytes", THE_SYSTEMS),
         )
     except OSError as problem:

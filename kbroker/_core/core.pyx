@@ -19,6 +19,7 @@ from kbroker._core.limits cimport (
     MAILBOX_SLOTS,
     VIEWS_MAX,
 )
+from kbroker._core.net.binding import bind_socket
 from kbroker._core.net.listener cimport admission_close, admission_open
 from kbroker._core.net.loop cimport (
     API_KEYS,
@@ -430,31 +431,3 @@ cdef class Core:
         total["slices_warmed"] = load_counter(&self.s.warmer.slices)
         total["events_dropped"] = load_counter(&self.s.events.dropped)
         return total
-
-
-def bind_socket(host, port, backlog, receive_buffer_bytes, send_buffer_bytes):
-    # Set before listen: accepted sockets inherit it all, and the window is offered in the handshake.
-    import socket
-
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE if not host else 0)[0]
-    if not host and socket.has_dualstack_ipv6():
-        family, address = socket.AF_INET6, ("::", port)
-    sock = socket.socket(family, kind, protocol)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if address[0] == "::" else 1)
-        if receive_buffer_bytes > 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        if send_buffer_bytes > 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
-        sock.bind(address)
-        sock.listen(backlog)
-        sock.setblocking(False)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
