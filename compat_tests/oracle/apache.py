@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 import uuid
 from collections import deque
 from pathlib import Path
@@ -21,8 +22,7 @@ _FEATURES = ("--feature", "eligible.leader.replicas.version=0")
 _STARTED = "Kafka Server started"
 _STOP_SECONDS = 60
 _START_SECONDS = 120
-# For tests: quick to start, light on two cores. A race uses the settings of Kafka's own start script instead.
-QUICK_JVM = ("-Xmx768M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+# What Kafka's own start script gives the JVM: for a race. Tests go without, on a JVM quick to start and light.
 KAFKAS_OWN_JVM = (
     "-Xmx1G",
     "-Xms1G",
@@ -31,6 +31,7 @@ KAFKAS_OWN_JVM = (
     "-XX:MaxGCPauseMillis=20",
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
 )
 # Only the start-up sentence is wanted from INFO; everything else of interest is a warning.
 _LOGGING = """\
@@ -61,13 +62,14 @@ class ApacheKafka:
         *,
         node_id: int = 1,
         settings: dict[str, str] | None = None,
-        jvm_options: tuple[str, ...] = QUICK_JVM,
+        jvm_options: tuple[str, ...] | None = None,
     ) -> None:
         self.directory = directory
         self.data_directory = directory / "data"
         self.node_id = node_id
         self.bootstrap = ""
         self._settings = settings or {}
+        self.spawned_at = 0.0  # by the monotonic clock: when the broker's process was started
         self._jvm_options = jvm_options
         self._process: subprocess.Popen[str] | None = None
         self._last_lines: deque[str] = deque(maxlen=200)
@@ -94,8 +96,9 @@ class ApacheKafka:
         if not (self.data_directory / "meta.properties").exists():
             asked = ("format", "-t", random_uuid(), "-c", str(properties), *_FEATURES)
             self._format([*_jvm("kafka.tools.StorageTool", logging), *asked])
+        self.spawned_at = time.monotonic()
         self._process = subprocess.Popen(
-            [*_jvm("kafka.Kafka", logging), str(properties)],
+            [*_jvm("kafka.Kafka", logging, self._jvm_options), str(properties)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -188,9 +191,9 @@ class ApacheKafka:
         return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-def _jvm(main_class: str, logging: Path) -> list[str]:
-    options = ["-Xmx768M", *quick_start(main_class), f"-Dlog4j2.configurationFile={logging}"]
-    return [java(), *options, "-cp", kafka_class_path(), main_class]
+def _jvm(main_class: str, logging: Path, options: tuple[str, ...] | None = None) -> list[str]:
+    chosen = options if options is not None else ("-Xmx768M", *quick_start(main_class))
+    return [java(), *chosen, f"-Dlog4j2.configurationFile={logging}", "-cp", kafka_class_path(), main_class]
 
 
 def random_uuid() -> str:
