@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 
 from kbroker._core.record import records
 from kbroker._core.record.records import Record
@@ -22,7 +23,7 @@ def frame(request: Message, version: int, correlation_id: int = 7) -> bytes:
 def batch(size_bytes: int, record_bytes: int = 1024) -> bytes:
     """An uncompressed batch of about `size_bytes`, in records of `record_bytes` that no codec could shrink."""
     count = max(1, size_bytes // record_bytes)
-    now = 1_700_000_000_000
+    now = int(time.time() * 1000)  # records from long ago would be taken by Apache Kafka's retention
     return records.build_batch(Record(timestamp=now, value=os.urandom(record_bytes)) for _ in range(count))
 
 
@@ -46,7 +47,11 @@ def produce_error_offset(topic: str) -> int:
 
 
 def fetch(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
-    body = messages.FetchRequest(
+    return frame(fetch_request(topic, partition, offset, max_bytes), FETCH_VERSION)
+
+
+def fetch_request(topic: str, partition: int, offset: int, max_bytes: int) -> messages.FetchRequest:
+    return messages.FetchRequest(
         max_wait_ms=500,
         min_bytes=1,
         max_bytes=max_bytes,
@@ -63,7 +68,12 @@ def fetch(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
             )
         ],
     )
-    return frame(body, FETCH_VERSION)
+
+
+def fetch_offset_at(topic: str) -> int:
+    """Where the fetch offset stands in a frame that `fetch` made."""
+    mark = 0x0123_4567_89AB_CDEF
+    return fetch(topic, 0, mark, 1).index(struct.pack(">q", mark))
 
 
 FETCH_ERROR_OFFSET = 4 + 4 + 1 + 4  # size, header, throttle time

@@ -1,143 +1,147 @@
 """kbroker against Apache Kafka on the same machine, in one run: every work is done on both in turn, round after round.
 
 Machines are shared and noisy, so the figures to read are the ratios of the medians, and the broker's CPU per message:
-clients saturate before the brokers do.
+clients saturate before the brokers do. Apache Kafka is first warmed for minutes with the same works.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import statistics
 import subprocess
+import sys
 import time
-from collections.abc import Callable
-from datetime import datetime, timezone
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
-from bench import frames, works
-from bench.servers import ApacheServer, KbrokerServer, Server
-from bench.works import Figures
+from bench import frames, report
+from bench.bars import BARS
+from bench.outcome import Race, Row
+from bench.servers import SETTINGS, ApacheServer, KbrokerServer, Server
+from bench.works import latency, librdkafka, lives, raw
+from bench.works.measure import Figures, Work
 
 RESULTS = Path(__file__).parent / "results"
+MILLION = 1_000_000
 
-WORKS: dict[str, Callable[[Server], Figures]] = {
-    "librdkafka produce, 100 B, acks=all": works.librdkafka_produce(100, 400_000),
-    "librdkafka produce, 1 KiB, acks=all": works.librdkafka_produce(1024, 150_000),
-    "librdkafka produce, 1 KiB, lz4": works.librdkafka_produce(1024, 150_000, "lz4"),
-    "librdkafka produce, 1 KiB, zstd": works.librdkafka_produce(1024, 150_000, "zstd"),
-    "raw produce, 16 KiB batches, 4 x 4": works.raw_produce(16 * 1024, 1024, 4, 4),
-    "raw produce, 512 KiB batches, 4 x 4": works.raw_produce(512 * 1024, 1024, 4, 4),
-    "raw produce, one 100 B record, 16 x 8": works.raw_produce(100, 100, 16, 8),
-    "raw fetch, 1 MiB": works.raw_fetch(1024 * 1024),
-    "raw fetch, 64 KiB": works.raw_fetch(64 * 1024),
-    "librdkafka consume, 100 B": works.librdkafka_consume(100, 400_000),
-    "librdkafka consume, 1 KiB": works.librdkafka_consume(1024, 200_000),
-    "produce to ack, one at a time": works.ack_latency(),
-    "ApiVersions, 16 x 8": works.raw_small(lambda _topic: frames.api_versions()),
-    "Metadata of one topic, 16 x 8": works.raw_small(frames.metadata),
+# On two brokers that run all the time, in this order: memory is looked at when the load is over.
+WORKS: dict[str, Work] = {
+    "librdkafka produce, 100 B, acks=all": librdkafka.produce(100, 2 * MILLION),
+    "librdkafka produce, 1 KiB, acks=all": librdkafka.produce(1024, 700_000),
+    "librdkafka produce, 100 B, lz4": librdkafka.produce(100, 2 * MILLION, "lz4"),
+    "librdkafka produce, 1 KiB, lz4": librdkafka.produce(1024, MILLION, "lz4"),
+    "librdkafka produce, 100 B, zstd": librdkafka.produce(100, 2 * MILLION, "zstd"),
+    "librdkafka produce, 1 KiB, zstd": librdkafka.produce(1024, MILLION, "zstd"),
+    "raw produce, 16 KiB batches, 4 x 4": raw.produce(16 * 1024, 1024, 4, 4),
+    "raw produce, 512 KiB batches, 4 x 4": raw.produce(512 * 1024, 1024, 4, 4),
+    "raw produce, one 100 B record, 16 x 8": raw.produce(100, 100, 16, 8),
+    "raw fetch, 1 MiB": raw.fetch(1024 * 1024),
+    "raw fetch, 64 KiB": raw.fetch(64 * 1024),
+    "librdkafka consume, 100 B": librdkafka.consume(100, 3 * MILLION),
+    "librdkafka consume, 1 KiB": librdkafka.consume(1024, 2 * MILLION),
+    "produce to ack, low load": latency.to_ack(latency.PACED),
+    "produce to ack, back to back": latency.to_ack(latency.BACK_TO_BACK),
+    "produce to consumer, low load": latency.to_consumer(latency.PACED),
+    "produce to consumer, back to back": latency.to_consumer(latency.BACK_TO_BACK),
+    "ApiVersions, 16 x 8": raw.small(lambda _topic: frames.api_versions()),
+    "Metadata of one topic, 16 x 8": raw.small(frames.metadata),
+    "1,000 connections": latency.crowd(),
+    "resident memory, after the load": lives.resident,
+    "500 topics x 4 partitions, create": lives.create_topics,
 }
-
-# Figures of which less is better; of all others more is.
-LESS_IS_BETTER = ("CPU", "µs", "MiB", "seconds")
-
-
-def ratio(figure: str, kbroker: float, apache: float) -> str:
-    if kbroker == 0 or apache == 0:
-        return "-"
-    if figure.startswith(LESS_IS_BETTER) or "µs" in figure:
-        return f"1/{apache / kbroker:.1f}" if kbroker <= apache else f"{kbroker / apache:.2f}x"
-    return f"{kbroker / apache:.2f}x"
-
-
-def race(rounds: int, only: str, warm_up: int) -> list[dict[str, object]]:
-    chosen = {name: work for name, work in WORKS.items() if only in name}
-    rows: list[dict[str, object]] = []
-    apache, kbroker = ApacheServer(), KbrokerServer()
-    try:
-        idle = {server.name: server.resident_mib() for server in (apache, kbroker)}
-        for name, work in chosen.items():
-            for _ in range(warm_up):
-                work(apache)
-            seen: dict[str, list[Figures]] = {"apache": [], "kbroker": []}
-            for turn in range(rounds):
-                for server in (apache, kbroker) if turn % 2 else (kbroker, apache):
-                    seen[server.name].append(work(server))
-            rows += report(name, seen)
-        memory = {
-            "MiB resident, idle": idle,
-            "MiB resident, after the race": {server.name: server.resident_mib() for server in (apache, kbroker)},
-            "seconds to ready": {server.name: server.started_in for server in (apache, kbroker)},
-        }
-        for figure, values in memory.items():
-            rows += report("the process", {name: [{figure: value}] for name, value in values.items()})
-    finally:
-        kbroker.stop()
-        apache.stop()
-    rows += spinning(rounds)
-    return rows
+RESTART = lives.Restart()
+# On brokers that the work itself starts and stops.
+LIVES: dict[str, Work] = {"a fresh broker": lives.fresh, "500 topics x 4 partitions, restart": RESTART}
+# On a kbroker that is alone, on one whose process also runs a busy Python thread, and beside a busy process.
+BESIDE: dict[str, Work] = {
+    "produce to ack": latency.to_ack(latency.PACED),
+    "produce to consumer": latency.to_consumer(latency.PACED),
+}
+THREAD, PROCESS = ", a Python thread spins", ", another process spins"
+APACHE, ALONE = "Apache Kafka", "kbroker alone"
 
 
-def spinning(rounds: int) -> list[dict[str, object]]:
-    """Ack latency of a kbroker whose process also runs a busy Python thread, beside one that is at rest."""
-    work = works.ack_latency()
-    seen: dict[str, list[Figures]] = {"at rest": [], "spinning": []}
-    brokers = {"at rest": KbrokerServer(), "spinning": KbrokerServer(spinning=True)}
-    try:
-        for _ in range(rounds):
-            for name, server in brokers.items():
-                seen[name].append(work(server))
-    finally:
-        for server in brokers.values():
-            server.stop()
+def interleave(turns: Mapping[str, Callable[[], Figures]], rounds: int) -> dict[str, list[Figures]]:
+    """Everyone has one turn a round; who goes first changes from round to round."""
+    seen: dict[str, list[Figures]] = {name: [] for name in turns}
+    order = list(turns)
+    for _ in range(rounds):
+        for name in order:
+            seen[name].append(turns[name]())
+        order.reverse()
+    return seen
+
+
+def rows_of(name: str, rival: str, ours: list[Figures], theirs: list[Figures]) -> list[Row]:
     rows = []
-    for figure in seen["at rest"][0]:
-        rest, busy = (statistics.median(one[figure] for one in seen[name]) for name in ("at rest", "spinning"))
-        print(f"{'ack with a spinning Python thread':40} {figure:20} {busy:>12.1f} {rest:>12.1f} {busy / rest:>10.2f}x")
-        rows.append({"work": "spinning", "figure": figure, "spinning": busy, "at rest": rest, "ratio": busy / rest})
+    for figure in ours[0]:
+        rows.append(Row(name, figure, rival, [one[figure] for one in ours], [one[figure] for one in theirs]))
+        print(report.line(rows[-1]), flush=True)
     return rows
 
 
-def report(name: str, seen: dict[str, list[Figures]]) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
-    for figure in seen["kbroker"][0]:
-        ours, theirs = (statistics.median(one[figure] for one in seen[who]) for who in ("kbroker", "apache"))
-        text = ratio(figure, ours, theirs)
-        print(f"{name:40} {figure:20} {ours:>12.1f} {theirs:>12.1f} {text:>11}", flush=True)
-        rows.append({"work": name, "figure": figure, "kbroker": ours, "apache": theirs, "ratio": text})
+def warm(apache: Server, works: Mapping[str, Work], minutes: float) -> None:
+    """Does the works on Apache Kafka until the time is over, so that its compiler has seen them all."""
+    until = time.monotonic() + minutes * 60
+    while time.monotonic() < until:
+        for work in works.values():
+            if time.monotonic() < until:
+                work(apache)
+
+
+def race(rounds: int, only: str, warm_minutes: float) -> list[Row]:
+    works, lived = ({name: work for name, work in kind.items() if only in name} for kind in (WORKS, LIVES))
+    rows: list[Row] = []
+    if works or lived:
+        apache, kbroker = ApacheServer(), KbrokerServer(config=SETTINGS)
+        try:
+            warm(apache, works, warm_minutes)
+            for name, work in {**works, **lived}.items():
+                turns = {"kbroker": partial(work, kbroker), APACHE: partial(work, apache)}
+                seen = interleave(turns, rounds)
+                rows += rows_of(name, APACHE, seen["kbroker"], seen[APACHE])
+        finally:
+            kbroker.stop()
+            apache.stop()
+            RESTART.clear()
+    for name, work in BESIDE.items():
+        if only in name + THREAD or only in name + PROCESS:
+            seen = interleave({how: partial(beside, work, how) for how in (ALONE, THREAD, PROCESS)}, rounds)
+            for how in (THREAD, PROCESS):
+                rows += rows_of(name + how, ALONE, seen[how], seen[ALONE])
     return rows
 
 
-def commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
+def beside(work: Work, how: str) -> Figures:
+    """The work on a kbroker of its own: what spins would otherwise take a core from everyone else's turn."""
+    spinner = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if how == PROCESS else None
+    try:
+        kbroker = KbrokerServer(spinning=how == THREAD, config=SETTINGS)
+        try:
+            return work(kbroker)
+        finally:
+            kbroker.stop()
+    finally:
+        if spinner is not None:
+            spinner.kill()
+            spinner.wait()
 
 
 def main() -> None:
+    unknown = BARS.keys() - {**WORKS, **LIVES}.keys() - {name + THREAD for name in BESIDE}
+    assert not unknown, f"bars for works that are not there: {unknown}"
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--warm-up", type=int, default=1, help="rounds that only warm Apache Kafka's JVM")
+    parser.add_argument("--warm-minutes", type=float, default=3, help="how long Apache Kafka is warmed with the works")
     parser.add_argument("--only", default="", help="run the works whose name contains this")
     arguments = parser.parse_args()
-    print(f"{'work':40} {'figure':20} {'kbroker':>12} {'apache':>12} {'ratio':>11}")
-    rows = race(arguments.rounds, arguments.only, arguments.warm_up)
-    machine = {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "kernel": platform.release()}
-    when = datetime.now(timezone.utc)
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"race-{when:%Y%m%d-%H%M%S}.json"
-    path.write_text(
-        json.dumps(
-            {"commit": commit(), "machine": machine, "rounds": arguments.rounds, "at": when.isoformat(), "rows": rows},
-            indent=1,
-        )
-        + "\n"
-    )
-    print(f"kept in {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+    began = time.monotonic()
+    print(report.HEADING)
+    rows = race(arguments.rounds, arguments.only, arguments.warm_minutes)
+    outcome = Race.of(rows, rounds=arguments.rounds, warm_minutes=arguments.warm_minutes)
+    path = outcome.keep(RESULTS)
+    print(f"{time.monotonic() - began:.0f} s; kept in {path}")
 
 
 if __name__ == "__main__":
-    began = time.monotonic()
     main()
-    print(f"{time.monotonic() - began:.0f} s")

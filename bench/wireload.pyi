@@ -16,6 +16,7 @@ def run(
     depth: int = 1,
     seconds: float = 2.0,
     requests: int = 0,
+    interval_us: int = 0,
     check_offset: int = -1,
     reply_min_bytes: int = 0,
     latency_samples: int = 0,

@@ -2,10 +2,12 @@
 # wireload: a load generator that speaks frames and nothing else, so that the broker is what saturates.
 # Each connection cycles through its own prepared frames and keeps `depth` of them unanswered. Replies are counted by
 # their size prefix; a reply's bytes past the first few are dropped inside the kernel (MSG_TRUNC), never copied here.
+# With an interval the load is paced instead: one request each `interval_us`, on the connections in turn, whether or not
+# earlier ones are answered.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, itimerspec, timespec
 
 import socket
 from dataclasses import dataclass
@@ -26,8 +28,14 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_recv "recv"(int fd, void *data, size_t length, int flags)
     int MSG_TRUNC, MSG_NOSIGNAL, MSG_DONTWAIT
 
+cdef extern from "<sys/timerfd.h>" nogil:
+    int timerfd_create(int clock, int flags)
+    int timerfd_settime(int fd, int flags, const itimerspec *value, itimerspec *old)
+    int TFD_NONBLOCK, TFD_CLOEXEC
+
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
+    ssize_t c_read "read"(int fd, void *data, size_t length)
 
 cdef extern from "<errno.h>" nogil:
     int errno
@@ -36,6 +44,8 @@ cdef extern from "<errno.h>" nogil:
 cdef enum:
     HEAD_BYTES = 256          # the part of a reply that is looked at
     DEPTH_MAX = 256
+    PACER = 0xFFFFFFFF        # stands in an event where a connection's number would
+    FELL_BEHIND = -2          # a connection has DEPTH_MAX requests unanswered
 
 cdef struct Load:
     int fd
@@ -67,7 +77,7 @@ cdef struct Tally:
     int64_t sent_bytes
     int64_t refused           # replies whose int16 at check_offset was not 0
     int64_t short_replies     # replies smaller than reply_min_bytes
-    int32_t failure           # errno of a broken connection, -1: closed by the broker
+    int32_t failure           # errno of a broken connection, -1: closed by the broker, or FELL_BEHIND
     int64_t *latencies_us
     int64_t latency_count
     int64_t latency_capacity
@@ -156,19 +166,50 @@ cdef bint pull(Load *l, Tally *t, int32_t check_offset, int64_t reply_min_bytes)
     return True
 
 
-cdef void drive(Load *loads, int32_t count, int epfd, int32_t depth, int64_t until_us, int64_t request_limit,
-                int32_t check_offset, int64_t reply_min_bytes, Tally *t) noexcept nogil:
-    cdef epoll_event events[64]
+cdef void watch_writes(int epfd, Load *l, uint32_t number, bint wanted) noexcept nogil:
     cdef epoll_event change
+    if wanted != l.wants_write:
+        change.events = EPOLLIN | (EPOLLOUT if l.wants_write else 0)
+        change.data.u32 = number
+        epoll_ctl(epfd, EPOLL_CTL_MOD, l.fd, &change)
+
+
+cdef bint send_due(Load *loads, int32_t count, int epfd, int pacer, int32_t *turn, Tally *t) noexcept nogil:
+    # One request for each interval that has passed.
+    cdef int64_t due = 0
+    cdef bint wanted
+    cdef Load *l
+    if c_read(pacer, &due, sizeof(due)) != sizeof(due):
+        return True
+    while due > 0:
+        l = &loads[turn[0]]
+        if l.unanswered >= DEPTH_MAX:
+            t.failure = FELL_BEHIND
+            return False
+        wanted = l.wants_write
+        if not push(l, t, l.unanswered + 1, False):
+            return False
+        watch_writes(epfd, l, turn[0], wanted)
+        turn[0] = (turn[0] + 1) % count
+        due -= 1
+    return True
+
+
+cdef void drive(Load *loads, int32_t count, int epfd, int pacer, int32_t depth, int64_t until_us, int64_t request_limit,
+                int32_t check_offset, int64_t reply_min_bytes, Tally *t) noexcept nogil:
+    # A paced load (pacer >= 0) sends when an interval has passed, any other when a reply has come.
+    cdef epoll_event events[64]
     cdef int32_t i
+    cdef int32_t turn = 0
     cdef int n
     cdef int64_t open_requests
     cdef bint stopping = False
     cdef bint wanted
     cdef Load *l
-    for i in range(count):
-        if not push(&loads[i], t, depth, False):
-            return
+    if pacer < 0:
+        for i in range(count):
+            if not push(&loads[i], t, depth, False):
+                return
     while True:
         if not stopping and (now_us() >= until_us or (request_limit > 0 and t.replies >= request_limit)):
             stopping = True
@@ -180,14 +221,28 @@ cdef void drive(Load *loads, int32_t count, int epfd, int32_t depth, int64_t unt
                 return
         n = epoll_wait(epfd, events, 64, 100)
         for i in range(n):
+            if events[i].data.u32 == PACER:
+                if not stopping and not send_due(loads, count, epfd, pacer, &turn, t):
+                    return
+                continue
             l = &loads[events[i].data.u32]
             wanted = l.wants_write
-            if not pull(l, t, check_offset, reply_min_bytes) or not push(l, t, depth, stopping):
+            if not pull(l, t, check_offset, reply_min_bytes) or not push(l, t, depth, stopping or pacer >= 0):
                 return
-            if wanted != l.wants_write:
-                change.events = EPOLLIN | (EPOLLOUT if l.wants_write else 0)
-                change.data.u32 = events[i].data.u32
-                epoll_ctl(epfd, EPOLL_CTL_MOD, l.fd, &change)
+            watch_writes(epfd, l, events[i].data.u32, wanted)
+
+
+cdef int start_pacer(int epfd, int64_t interval_us) noexcept nogil:
+    cdef epoll_event event
+    cdef itimerspec every
+    cdef int pacer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
+    every.it_interval.tv_sec = every.it_value.tv_sec = interval_us // 1000000
+    every.it_interval.tv_nsec = every.it_value.tv_nsec = interval_us % 1000000 * 1000
+    timerfd_settime(pacer, 0, &every, NULL)
+    event.events = EPOLLIN
+    event.data.u32 = PACER
+    epoll_ctl(epfd, EPOLL_CTL_ADD, pacer, &event)
+    return pacer
 
 
 @dataclass
@@ -202,7 +257,7 @@ class Outcome:
 
 
 def run(host: str, port: int, frames: list[list[bytes]], *, depth: int = 1, seconds: float = 2.0, requests: int = 0,
-        check_offset: int = -1, reply_min_bytes: int = 0, latency_samples: int = 0) -> Outcome:
+        interval_us: int = 0, check_offset: int = -1, reply_min_bytes: int = 0, latency_samples: int = 0) -> Outcome:
     """Drives one connection per list of frames for `seconds`, or until `requests` replies. Raises on any refusal."""
     if not 1 <= depth <= DEPTH_MAX:
         raise ValueError(f"depth must be 1 to {DEPTH_MAX}, not {depth}")
@@ -214,6 +269,7 @@ def run(host: str, port: int, frames: list[list[bytes]], *, depth: int = 1, seco
     cdef bytes frame
     sockets = [socket.create_connection((host, port)) for _ in range(count)]
     cdef int epfd = epoll_create1(EPOLL_CLOEXEC)
+    cdef int pacer = -1
     cdef int64_t started, until, limit = requests
     cdef int32_t c_depth = depth, c_check = check_offset
     cdef int64_t c_min = reply_min_bytes
@@ -241,9 +297,13 @@ def run(host: str, port: int, frames: list[list[bytes]], *, depth: int = 1, seco
             epoll_ctl(epfd, EPOLL_CTL_ADD, loads[i].fd, &event)
         started = now_us()
         until = started + <int64_t> (seconds * 1e6)
+        if interval_us:
+            pacer = start_pacer(epfd, interval_us)
         with nogil:
-            drive(loads, count, epfd, c_depth, until, limit, c_check, c_min, &tally)
+            drive(loads, count, epfd, pacer, c_depth, until, limit, c_check, c_min, &tally)
         elapsed = (now_us() - started) / 1e6
+        if tally.failure == FELL_BEHIND:
+            raise RuntimeError(f"{DEPTH_MAX} requests unanswered on one connection: the pace is too high")
         if tally.failure:
             raise ConnectionError("closed by the broker" if tally.failure == -1 else f"errno {tally.failure}")
         if tally.refused:
@@ -254,6 +314,8 @@ def run(host: str, port: int, frames: list[list[bytes]], *, depth: int = 1, seco
                        [tally.latencies_us[i] for i in range(tally.latency_count)])
     finally:
         c_close(epfd)
+        if pacer >= 0:
+            c_close(pacer)
         for i in range(count):
             for j in range(loads[i].frame_count):
                 free(loads[i].frames[j])

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from pathlib import Path
 from typing import IO
@@ -18,15 +19,22 @@ _STOP_SECONDS = 60
 
 
 class KBroker:
-    """`python -m kbroker start` on a free port. `stop` is SIGTERM and waits for a clean shutdown."""
+    """`python -m kbroker start` on a free port, or on `port`. `stop` is SIGTERM and waits for a clean shutdown.
+
+    `module` is what Python runs in kbroker's place; it takes the same command line.
+    """
 
     name = "kbroker"
 
-    def __init__(self, directory: Path, *, options: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, directory: Path, *, options: tuple[str, ...] = (), port: int = 0, module: str = "kbroker"
+    ) -> None:
         self.directory = directory
         self.data_directory = directory / "data"
         self.bootstrap = ""
+        self.spawned_at = 0.0  # by the monotonic clock: when the process was started
         self._options = options
+        self._port, self._module = port, module
         self._process: subprocess.Popen[str] | None = None
         self._last_lines: deque[str] = deque(maxlen=400)
         self._readers: list[threading.Thread] = []
@@ -39,8 +47,9 @@ class KBroker:
 
     def start(self) -> KBroker:
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "kbroker", "start", "--listeners", "PLAINTEXT://127.0.0.1:0"]
+        command = [sys.executable, "-m", self._module, "start", "--listeners", f"PLAINTEXT://127.0.0.1:{self._port}"]
         command += ["--data-dir", str(self.data_directory), *self._options]
+        self.spawned_at = time.monotonic()
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY_ROOT
         )
@@ -86,9 +95,13 @@ class KBroker:
             self.bootstrap = ""
 
     @property
-    def pid(self) -> int:
+    def process(self) -> subprocess.Popen[str]:
         assert self._process is not None
-        return self._process.pid
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None

@@ -1,0 +1,65 @@
+"""What the race must show: for each figure that is judged, its bar. A figure without one is shown, not judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The ratio is kbroker's median divided by its rival's; a bar in figures of its own is held against kbroker's."""
+
+    text: str
+    ratio_min: float = 0.0
+    ratio_max: float = float("inf")
+    figure_max: float = float("inf")
+
+    def met(self, ours: float, ratio: float) -> bool:
+        return self.ratio_min <= ratio <= self.ratio_max and ours < self.figure_max
+
+
+def at_least(times: float) -> Bar:
+    return Bar("not lower" if times == 1 else f"{times:g}x", ratio_min=times)
+
+
+def at_most(share: float) -> Bar:
+    """A share given as its inverse: 3 is a third."""
+    return Bar("not higher" if share == 1 else f"1/{share:g}", ratio_max=1 / share)
+
+
+CLIENT_PRODUCE = {"messages/s": at_least(1), "CPU s per million": at_most(3)}
+COMPRESSED = {"CPU s per million": at_most(2)}
+CLIENT_CONSUME = {"messages/s": at_least(1), "CPU s per million": at_most(2)}
+LOW_LOAD = {"p50 µs": at_most(2), "p99 µs": at_most(3)}
+BESIDE_PYTHON = {"p99 µs": Bar("at most 2x", ratio_max=2)}
+
+BARS: dict[str, dict[str, Bar]] = {
+    "librdkafka produce, 100 B, acks=all": CLIENT_PRODUCE,
+    "librdkafka produce, 1 KiB, acks=all": CLIENT_PRODUCE,
+    "librdkafka produce, 100 B, lz4": COMPRESSED,
+    "librdkafka produce, 1 KiB, lz4": COMPRESSED,
+    "librdkafka produce, 100 B, zstd": COMPRESSED,
+    "librdkafka produce, 1 KiB, zstd": COMPRESSED,
+    "raw produce, 16 KiB batches, 4 x 4": {"MB/s": at_least(3), "CPU s per GB": at_most(5)},
+    "raw produce, 512 KiB batches, 4 x 4": {"MB/s": at_least(1.5), "CPU s per GB": at_most(2)},
+    "raw produce, one 100 B record, 16 x 8": {"requests/s": at_least(3), "CPU µs per request": at_most(5)},
+    "raw fetch, 1 MiB": {"MB/s": at_least(1), "CPU s per GB": at_most(1)},
+    "raw fetch, 64 KiB": {"MB/s": at_least(2), "CPU s per GB": at_most(3)},
+    "librdkafka consume, 100 B": CLIENT_CONSUME,
+    "librdkafka consume, 1 KiB": CLIENT_CONSUME,
+    "produce to ack, low load": LOW_LOAD,
+    "produce to consumer, low load": LOW_LOAD,
+    "produce to ack, a Python thread spins": BESIDE_PYTHON,
+    "produce to consumer, a Python thread spins": BESIDE_PYTHON,
+    "ApiVersions, 16 x 8": {"requests/s": at_least(3)},
+    "Metadata of one topic, 16 x 8": {"requests/s": at_least(1.5)},
+    "1,000 connections": {"p99 µs": at_most(2)},
+    "500 topics x 4 partitions, create": {"seconds to answer": at_most(1), "seconds to all led": at_most(1)},
+    "500 topics x 4 partitions, restart": {"seconds": at_most(8)},
+    "a fresh broker": {
+        "seconds to first record": at_most(12),
+        "MiB idle": at_most(6),
+        "KiB per connection": Bar("under 32", figure_max=32),
+    },
+    "resident memory, after the load": {"MiB": at_most(10)},
+}

@@ -1,0 +1,1 @@
+"""The works of the race, by kind. Each is done on both brokers in turn; each gives figures that can be divided."""

@@ -1,0 +1,79 @@
+"""What a real client does: librdkafka producing and consuming. It saturates first, so broker CPU per message counts."""
+
+from __future__ import annotations
+
+import os
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from bench.servers import Server
+from bench.works.measure import Figures, Meter, Work, fill, make_topic, topic
+
+
+def produce(record_bytes: int, messages: int, codec: str = "none") -> Work:
+    def work(server: Server) -> Figures:
+        with topic(server) as name:
+            meter = send(server, name, record_bytes, messages, codec)
+        return {"messages/s": messages / meter.wall, "CPU s per million": meter.cpu / messages * 1e6}
+
+    return work
+
+
+def send(server: Server, topic: str, record_bytes: int, messages: int, codec: str) -> Meter:
+    value = os.urandom(record_bytes // 2) + b"x" * (record_bytes - record_bytes // 2)
+    failed = 0
+
+    def delivered(error: object, _message: object) -> None:
+        nonlocal failed
+        failed += error is not None
+
+    producer = Producer(
+        {
+            "bootstrap.servers": server.bootstrap,
+            "log_level": 0,
+            "acks": "all",
+            "linger.ms": 5,
+            "compression.type": codec,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    with Meter(server) as meter:
+        for _ in range(messages):
+            while True:
+                try:
+                    producer.produce(topic, value, on_delivery=delivered)
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+            producer.poll(0)
+        producer.flush(120)
+    if failed or len(producer):
+        raise RuntimeError(f"{failed} messages failed, {len(producer)} unsent on {server.name}")
+    return meter
+
+
+def consume(record_bytes: int, messages: int) -> Work:
+    """The topic is filled once; every round reads it from its first record, out of the page cache."""
+    filled: dict[int, str] = {}
+
+    def work(server: Server) -> Figures:
+        if server.pid not in filled:
+            filled[server.pid] = make_topic(server, 1)
+            fill(server, filled[server.pid], record_bytes, messages)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": server.bootstrap,
+                "group.id": "race",
+                "enable.auto.commit": False,
+                "queued.min.messages": 10_000_000,  # else the client pauses for a second when it holds enough
+            }
+        )
+        consumer.assign([TopicPartition(filled[server.pid], 0, 0)])
+        seen = 0
+        with Meter(server) as meter:
+            while seen < messages:
+                seen += len(consumer.consume(10_000, timeout=10))
+        consumer.close()
+        return {"messages/s": seen / meter.wall, "CPU s per million": meter.cpu / seen * 1e6}
+
+    return work

@@ -1,0 +1,79 @@
+"""What every work needs: a topic of its own, the broker's CPU over a stretch of time, percentiles."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+
+from bench import frames, wireload
+from bench.client import Client
+from bench.servers import Server
+
+Figures = dict[str, float]
+Work = Callable[[Server], Figures]
+SECONDS = 3.0
+_names = count()
+
+
+def new_name() -> str:
+    return f"race{next(_names):06d}"
+
+
+def make_topic(server: Server, partitions: int) -> str:
+    """A topic whose every partition holds one small record: Apache Kafka answers a creation before it is applied."""
+    name = new_name()
+    with Client(server.port) as client:
+        client.create_topics([name], partitions)
+        client.await_writable(name, partitions)
+    return name
+
+
+@contextmanager
+def topic(server: Server, partitions: int = 4) -> Iterator[str]:
+    """A topic for one work, deleted behind it: else the disk's writing back would be measured with the next one."""
+    name = make_topic(server, partitions)
+    try:
+        yield name
+    finally:
+        with Client(server.port) as client:
+            client.delete_topics([name])
+        server.await_deleted()
+
+
+def fill(server: Server, topic: str, record_bytes: int, messages: int) -> None:
+    """Puts at least `messages` records into partition 0 with the load generator."""
+    per_batch = max(1, 65536 // record_bytes)
+    batch = frames.batch(per_batch * record_bytes, record_bytes)
+    wireload.run(
+        "127.0.0.1",
+        server.port,
+        [[frames.produce(topic, 0, batch)]],
+        depth=1,
+        seconds=600,
+        requests=-(-messages // per_batch),
+        check_offset=frames.produce_error_offset(topic),
+    )
+
+
+@dataclass
+class Meter:
+    """Wall clock and broker CPU over one piece of work."""
+
+    server: Server
+
+    def __enter__(self) -> Meter:
+        self.cpu = -self.server.cpu_seconds()
+        self.wall = -time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wall += time.monotonic()
+        self.cpu += self.server.cpu_seconds()
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return float(ordered[min(len(ordered) - 1, int(len(ordered) * share))])
