@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import cycle, islice
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -20,7 +21,7 @@ def produce(record_bytes: int, messages: int, codec: str = "none") -> Work:
 
 
 def send(server: Server, topic: str, record_bytes: int, messages: int, codec: str) -> Meter:
-    value = os.urandom(record_bytes // 2) + b"x" * (record_bytes - record_bytes // 2)
+    values = half_random(record_bytes)
     failed = 0
 
     def delivered(error: object, _message: object) -> None:
@@ -38,7 +39,7 @@ def send(server: Server, topic: str, record_bytes: int, messages: int, codec: st
         }
     )
     with Meter(server) as meter:
-        for _ in range(messages):
+        for value in islice(cycle(values), messages):
             while True:
                 try:
                     producer.produce(topic, value, on_delivery=delivered)
@@ -50,6 +51,12 @@ def send(server: Server, topic: str, record_bytes: int, messages: int, codec: st
     if failed or len(producer):
         raise RuntimeError(f"{failed} messages failed, {len(producer)} unsent on {server.name}")
     return meter
+
+
+def half_random(record_bytes: int) -> list[bytes]:
+    """Values that a codec halves: were they all the same, a compressed batch would be next to nothing."""
+    noise = record_bytes // 2
+    return [os.urandom(noise) + b"x" * (record_bytes - noise) for _ in range(8192)]
 
 
 def consume(record_bytes: int, messages: int) -> Work:
