@@ -10,7 +10,7 @@ import argparse
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -72,12 +72,9 @@ def interleave(turns: Mapping[str, Callable[[], Figures]], rounds: int) -> dict[
     return seen
 
 
-def rows_of(name: str, rival: str, ours: list[Figures], theirs: list[Figures]) -> list[Row]:
-    rows = []
+def rows_of(name: str, rival: str, ours: list[Figures], theirs: list[Figures]) -> Iterator[Row]:
     for figure in ours[0]:
-        rows.append(Row(name, figure, rival, [one[figure] for one in ours], [one[figure] for one in theirs]))
-        print(report.line(rows[-1]), flush=True)
-    return rows
+        yield Row(name, figure, rival, [one[figure] for one in ours], [one[figure] for one in theirs])
 
 
 def warm(apache: Server, works: Mapping[str, Work], minutes: float) -> None:
@@ -89,9 +86,8 @@ def warm(apache: Server, works: Mapping[str, Work], minutes: float) -> None:
                 work(apache)
 
 
-def race(rounds: int, only: str, warm_minutes: float) -> list[Row]:
+def race(rounds: int, only: str, warm_minutes: float) -> Iterator[Row]:
     works, lived = ({name: work for name, work in kind.items() if only in name} for kind in (WORKS, LIVES))
-    rows: list[Row] = []
     if works or lived:
         apache, kbroker = ApacheServer(), KbrokerServer(config=SETTINGS)
         try:
@@ -99,7 +95,7 @@ def race(rounds: int, only: str, warm_minutes: float) -> list[Row]:
             for name, work in {**works, **lived}.items():
                 turns = {"kbroker": partial(work, kbroker), APACHE: partial(work, apache)}
                 seen = interleave(turns, rounds)
-                rows += rows_of(name, APACHE, seen["kbroker"], seen[APACHE])
+                yield from rows_of(name, APACHE, seen["kbroker"], seen[APACHE])
         finally:
             kbroker.stop()
             apache.stop()
@@ -108,8 +104,7 @@ def race(rounds: int, only: str, warm_minutes: float) -> list[Row]:
         if only in name + THREAD or only in name + PROCESS:
             seen = interleave({how: partial(beside, work, how) for how in (ALONE, THREAD, PROCESS)}, rounds)
             for how in (THREAD, PROCESS):
-                rows += rows_of(name + how, ALONE, seen[how], seen[ALONE])
-    return rows
+                yield from rows_of(name + how, ALONE, seen[how], seen[ALONE])
 
 
 def beside(work: Work, how: str) -> Figures:
@@ -133,14 +128,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm-minutes", type=float, default=3, help="how long Apache Kafka is warmed with the works")
-    parser.add_argument("--only", default="", help="run the works whose name contains this")
+    parser.add_argument("--only", default="", help="run the works whose name contains this; the docs stay as they are")
     arguments = parser.parse_args()
     began = time.monotonic()
     print(report.HEADING)
-    rows = race(arguments.rounds, arguments.only, arguments.warm_minutes)
-    outcome = Race.of(rows, rounds=arguments.rounds, warm_minutes=arguments.warm_minutes)
-    path = outcome.keep(RESULTS)
-    print(f"{time.monotonic() - began:.0f} s; kept in {path}")
+    rows: list[Row] = []
+    try:
+        for row in race(arguments.rounds, arguments.only, arguments.warm_minutes):
+            print(report.line(row), flush=True)
+            rows.append(row)
+    finally:  # what was found before a work failed is kept as well
+        outcome = Race.of(rows, rounds=arguments.rounds, warm_minutes=arguments.warm_minutes)
+        path = outcome.keep(RESULTS)
+        print(f"{time.monotonic() - began:.0f} s; kept in {path}")
+    if not arguments.only:
+        report.write(outcome)
 
 
 if __name__ == "__main__":

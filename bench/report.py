@@ -1,18 +1,106 @@
-"""A race as text: a line for the terminal."""
+"""A race as text and picture: lines for the terminal, docs/performance.md and docs/race.svg.
+
+`python -m bench.report RESULTS.json` writes both again from a race that was kept.
+"""
 
 from __future__ import annotations
 
-from bench.outcome import Row
+import sys
+from itertools import groupby
+from pathlib import Path
 
+from bench import picture
+from bench.outcome import Race, Row
+
+DOCS = Path(__file__).parents[1] / "docs"
 HEADING = f"{'work':43} {'figure':24} {'kbroker':>11} {'rival':>11} {'ratio':>8}  {'bar':11}"
+
+PAGE = """\
+# Performance
+
+Written by `make race`, last for commit {commit} at {at} on {cores} cores of {cpu}, {memory}, Linux {kernel}. Medians of
+{rounds} rounds.
+
+![How many times better than Apache Kafka, figure by figure](race.svg)
+
+{tables}
+{met} of {judged} aims are met.{short}
+
+## How it was measured
+
+- **Interleaved.** Both brokers run on the same machine in one run and take turns at each work; who goes first changes
+  from round to round. Machines are shared and noisy, so the figures to read are the ratios.
+- **Apache Kafka 4.3.1**, one KRaft node, with the heap and collector of its own start script, warmed for {warm:g}
+  minutes with the same works.
+- **CPU** is the broker process's own CPU clock. Clients saturate before the brokers do: read CPU per message before
+  messages per second.
+- **Raw works** send prepared frames from a native load generator (`bench/wireload.pyx`); 4 x 4 stands for four
+  connections with four requests unanswered on each. It drops reply bytes inside the kernel.
+- **Latency** runs from just before `send` to the last byte of the reply (`bench/wirelatency.pyx`), 100 bytes a record,
+  acks=all. *Low load* is one request about every millisecond, so that the broker sleeps before each one; *back to back*
+  is the next request at once. *To consumer* is a Fetch that waits on another connection.
+- **1,000 connections** take turns at {crowd} one-record Produce requests a second in all, which both brokers keep up
+  with.
+- **A fresh broker**: from the start of the process on an empty directory until a topic is created, a record produced
+  and fetched. Formatting Apache Kafka's directory is not counted. Memory per connection is what a thousand of them add,
+  each after two requests.
+- **Restart**: after a clean stop, from the start of the process until Metadata gives all 2,000 partitions a leader.
+- **A Python thread spins** in the broker's process, or another process beside it, for as long as the work lasts; the
+  rival is a kbroker that has the machine's two cores to itself.
+
+`bench/results` keeps every round of every race.
+"""
 
 
 def number(value: float) -> str:
-    """About four digits, however large."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    """About three digits, however large."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
 
 
 def line(row: Row) -> str:
     bar = row.bar.text if row.bar else ""
     figures = f"{number(row.kbroker):>11} {number(row.other):>11} {row.ratio_text:>8}"
     return f"{row.work:43} {row.figure:24} {figures}  {bar:11} {row.verdict}"
+
+
+def table(rival: str, rows: list[Row]) -> str:
+    lines = [f"| work | figure | kbroker | {rival} | ratio | aim | |", "| --- | --- | --: | --: | --: | --- | --- |"]
+    for work, figures in groupby(rows, key=lambda row: row.work):
+        shown = work
+        for row in figures:
+            bar = row.bar.text if row.bar else ""
+            values = f"{number(row.kbroker)} | {number(row.other)} | {row.ratio_text}"
+            lines.append(f"| {shown} | {row.figure} | {values} | {bar} | {row.verdict} |")
+            shown = ""
+    return "\n".join(lines) + "\n"
+
+
+def page(race: Race) -> str:
+    from bench.works.latency import REQUESTS_PER_SECOND
+
+    judged = [row for row in race.rows if row.met is not None]
+    short = [f"{row.work}: {row.figure}" for row in judged if not row.met]
+    tables = [table(rival, list(rows)) for rival, rows in groupby(race.rows, key=lambda row: row.rival)]
+    return PAGE.format(
+        **race.machine,
+        commit=race.commit,
+        at=race.at,
+        rounds=race.rounds,
+        warm=race.warm_minutes,
+        tables="\n".join(tables),
+        met=len(judged) - len(short),
+        judged=len(judged),
+        short=f" Short of theirs are {'; '.join(short)}." if short else "",
+        crowd=f"{REQUESTS_PER_SECOND:,}",
+    )
+
+
+def write(race: Race) -> None:
+    (DOCS / "performance.md").write_text(page(race))
+    (DOCS / "race.svg").write_text(picture.draw(race))
+
+
+if __name__ == "__main__":
+    write(Race.load(Path(sys.argv[1])))
