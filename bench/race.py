@@ -18,6 +18,7 @@ from bench import frames, report
 from bench.bars import BARS
 from bench.outcome import Race, Row
 from bench.servers import SETTINGS, ApacheServer, KbrokerServer, Server
+from bench.settle import Ballast
 from bench.works import latency, librdkafka, lives, raw
 from bench.works.measure import Figures, Work
 
@@ -61,12 +62,13 @@ THREAD, PROCESS = ", a Python thread spins", ", another process spins"
 APACHE, ALONE = "Apache Kafka", "kbroker alone"
 
 
-def interleave(turns: Mapping[str, Callable[[], Figures]], rounds: int) -> dict[str, list[Figures]]:
-    """Everyone has one turn a round; who goes first changes from round to round."""
+def interleave(turns: Mapping[str, Callable[[], Figures]], rounds: int, ballast: Ballast) -> dict[str, list[Figures]]:
+    """Everyone has one turn a round, in settled memory; who goes first changes from round to round."""
     seen: dict[str, list[Figures]] = {name: [] for name in turns}
     order = list(turns)
     for _ in range(rounds):
         for name in order:
+            ballast.settle()
             seen[name].append(turns[name]())
         order.reverse()
     return seen
@@ -86,7 +88,7 @@ def warm(apache: Server, works: Mapping[str, Work], minutes: float) -> None:
                 work(apache)
 
 
-def race(rounds: int, only: str, warm_minutes: float) -> Iterator[Row]:
+def race(rounds: int, only: str, warm_minutes: float, ballast: Ballast) -> Iterator[Row]:
     works, lived = ({name: work for name, work in kind.items() if only in name} for kind in (WORKS, LIVES))
     if works or lived:
         apache, kbroker = ApacheServer(), KbrokerServer(config=SETTINGS)
@@ -94,7 +96,7 @@ def race(rounds: int, only: str, warm_minutes: float) -> Iterator[Row]:
             warm(apache, works, warm_minutes)
             for name, work in {**works, **lived}.items():
                 turns = {"kbroker": partial(work, kbroker), APACHE: partial(work, apache)}
-                seen = interleave(turns, rounds)
+                seen = interleave(turns, rounds, ballast)
                 yield from rows_of(name, APACHE, seen["kbroker"], seen[APACHE])
         finally:
             kbroker.stop()
@@ -102,7 +104,8 @@ def race(rounds: int, only: str, warm_minutes: float) -> Iterator[Row]:
             RESTART.clear()
     for name, work in BESIDE.items():
         if only in name + THREAD or only in name + PROCESS:
-            seen = interleave({how: partial(beside, work, how) for how in (ALONE, THREAD, PROCESS)}, rounds)
+            ways = {how: partial(beside, work, how) for how in (ALONE, THREAD, PROCESS)}
+            seen = interleave(ways, rounds, ballast)
             for how in (THREAD, PROCESS):
                 yield from rows_of(name + how, ALONE, seen[how], seen[ALONE])
 
@@ -133,11 +136,13 @@ def main() -> None:
     began = time.monotonic()
     print(report.HEADING)
     rows: list[Row] = []
+    ballast = Ballast()
     try:
-        for row in race(arguments.rounds, arguments.only, arguments.warm_minutes):
+        for row in race(arguments.rounds, arguments.only, arguments.warm_minutes, ballast):
             print(report.line(row), flush=True)
             rows.append(row)
     finally:  # what was found before a work failed is kept as well
+        ballast.drop()
         outcome = Race.of(rows, rounds=arguments.rounds, warm_minutes=arguments.warm_minutes)
         path = outcome.keep(RESULTS)
         print(f"{time.monotonic() - began:.0f} s; kept in {path}")

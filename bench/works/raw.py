@@ -8,6 +8,9 @@ from bench import frames, wireload
 from bench.servers import Server
 from bench.works.measure import SECONDS, Figures, Meter, Work, fill, make_topic, topic
 
+# What one turn writes at the most: past a tenth of the memory the system begins to write back, and measures its disk.
+TURN_BYTES = 1_500_000_000
+
 
 def produce(batch_bytes: int, record_bytes: int, connections: int, depth: int) -> Work:
     batch = frames.batch(batch_bytes, record_bytes)
@@ -21,6 +24,7 @@ def produce(batch_bytes: int, record_bytes: int, connections: int, depth: int) -
                 requests,
                 depth=depth,
                 seconds=SECONDS,
+                requests=TURN_BYTES // len(batch),
                 check_offset=frames.produce_error_offset(name),
             )
         return per_byte_and_request(outcome.sent_bytes, outcome, meter)
