@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 import time
 from collections.abc import Iterable
 
 from bench import frames
+from bench.dial import dial
 from kbroker.protocol import codec, messages
 from kbroker.protocol.message import Message
 
@@ -19,8 +19,7 @@ class Client:
     """Sends a request, waits for its answer, raises on an error code that is not asked about."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = dial(port, PATIENCE_SECONDS)
 
     def __enter__(self) -> Client:
         return self

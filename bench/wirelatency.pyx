@@ -10,6 +10,8 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 import socket
 import struct
 
+from bench.dial import dial
+
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_send "send"(int fd, const void *data, size_t length, int flags)
     ssize_t c_recv "recv"(int fd, void *data, size_t length, int flags)
@@ -140,9 +142,7 @@ cdef int time_relays(int produce_fd, const uint8_t *produce, int32_t produce_len
 
 
 def connect(port: int) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port))
-    connection.setblocking(True)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection = dial(port)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", PATIENCE_SECONDS, 0))
     return connection
 

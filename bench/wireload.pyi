@@ -9,7 +9,6 @@ class Outcome:
     latencies_us: list[int]
 
 def run(
-    host: str,
     port: int,
     frames: list[list[bytes]],
     *,

@@ -9,8 +9,9 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, itimerspec, timespec
 
-import socket
 from dataclasses import dataclass
+
+from bench.dial import dial
 
 cdef extern from "<sys/epoll.h>" nogil:
     cdef union epoll_data_t:
@@ -26,7 +27,7 @@ cdef extern from "<sys/epoll.h>" nogil:
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_send "send"(int fd, const void *data, size_t length, int flags)
     ssize_t c_recv "recv"(int fd, void *data, size_t length, int flags)
-    int MSG_TRUNC, MSG_NOSIGNAL, MSG_DONTWAIT
+    int MSG_TRUNC, MSG_NOSIGNAL, MSG_DONTWAIT, MSG_MORE
 
 cdef extern from "<sys/timerfd.h>" nogil:
     int timerfd_create(int clock, int flags)
@@ -43,6 +44,7 @@ cdef extern from "<errno.h>" nogil:
 
 cdef enum:
     HEAD_BYTES = 256          # the part of a reply that is looked at
+    RECEIVE_BYTES = 16384
     DEPTH_MAX = 256
     PACER = 0xFFFFFFFF        # stands in an event where a connection's number would
     FELL_BEHIND = -2          # a connection has DEPTH_MAX requests unanswered
@@ -85,11 +87,14 @@ cdef struct Tally:
 
 cdef bint push(Load *l, Tally *t, int32_t depth, bint stopping) noexcept nogil:
     # Sends until the depth is reached or the socket is full.
+    # A frame that others follow waits for them, as a client's gathered writes do.
     cdef ssize_t n
     cdef int32_t left
+    cdef int follows
     while (not stopping and l.unanswered < depth) or l.sent > 0:
         left = l.lengths[l.next_frame] - l.sent
-        n = c_send(l.fd, l.frames[l.next_frame] + l.sent, left, MSG_NOSIGNAL | MSG_DONTWAIT)
+        follows = MSG_MORE if not stopping and l.unanswered + (l.sent == 0) < depth else 0
+        n = c_send(l.fd, l.frames[l.next_frame] + l.sent, left, MSG_NOSIGNAL | MSG_DONTWAIT | follows)
         if n < 0:
             if errno == EAGAIN:
                 l.wants_write = True
@@ -127,21 +132,37 @@ cdef void finish_reply(Load *l, Tally *t, int32_t check_offset, int64_t reply_mi
     l.reply_seen = 0
 
 
+cdef void take_in(Load *l, Tally *t, const uint8_t *data, int64_t length, int32_t check_offset,
+                  int64_t reply_min_bytes) noexcept nogil:
+    # Bytes of one or more replies; the first of each are kept to be looked at.
+    cdef int64_t taken, kept
+    while length > 0:
+        taken = 4 - l.head_filled if l.reply_size < 0 else l.reply_size - l.reply_seen
+        if taken > length:
+            taken = length
+        kept = min(taken, <int64_t> HEAD_BYTES - l.head_filled)
+        memcpy(l.head + l.head_filled, data, kept)
+        l.head_filled += <int32_t> kept
+        data += taken
+        length -= taken
+        l.reply_seen += taken
+        if l.reply_size < 0 and l.head_filled == 4:
+            l.reply_size = 4 + ((<uint32_t> l.head[0] << 24) | (l.head[1] << 16) | (l.head[2] << 8) | l.head[3])
+        if l.reply_seen == l.reply_size:
+            finish_reply(l, t, check_offset, reply_min_bytes)
+
+
 cdef bint pull(Load *l, Tally *t, int32_t check_offset, int64_t reply_min_bytes) noexcept nogil:
-    # Receives until the socket is empty.
+    # Receives until the socket is empty. What is left of a large reply is dropped inside the kernel.
+    cdef uint8_t buffer[RECEIVE_BYTES]
     cdef ssize_t n
-    cdef int64_t want
+    cdef int64_t left
     while l.unanswered > 0:
-        if l.reply_size < 0:
-            want = 4 - l.head_filled
-        elif l.head_filled < HEAD_BYTES and l.reply_seen < l.reply_size:
-            want = min(<int64_t> HEAD_BYTES - l.head_filled, l.reply_size - l.reply_seen)
+        left = l.reply_size - l.reply_seen if l.head_filled == HEAD_BYTES else 0
+        if left > RECEIVE_BYTES:
+            n = c_recv(l.fd, NULL, left, MSG_DONTWAIT | MSG_TRUNC)
         else:
-            want = 0
-        if want > 0:
-            n = c_recv(l.fd, l.head + l.head_filled, want, MSG_DONTWAIT)
-        else:
-            n = c_recv(l.fd, NULL, l.reply_size - l.reply_seen, MSG_DONTWAIT | MSG_TRUNC)
+            n = c_recv(l.fd, buffer, RECEIVE_BYTES, MSG_DONTWAIT)
         if n == 0:
             t.failure = -1
             return False
@@ -153,16 +174,14 @@ cdef bint pull(Load *l, Tally *t, int32_t check_offset, int64_t reply_min_bytes)
             t.failure = errno
             return False
         t.reply_bytes += n
-        if want > 0:
-            l.head_filled += <int32_t> n
-            if l.reply_size < 0:
-                if l.head_filled == 4:
-                    l.reply_size = 4 + ((<uint32_t> l.head[0] << 24) | (l.head[1] << 16) | (l.head[2] << 8) | l.head[3])
-                    l.reply_seen = 4
-                continue
-        l.reply_seen += n
-        if l.reply_seen == l.reply_size:
-            finish_reply(l, t, check_offset, reply_min_bytes)
+        if left > RECEIVE_BYTES:
+            l.reply_seen += n
+            if l.reply_seen == l.reply_size:
+                finish_reply(l, t, check_offset, reply_min_bytes)
+        else:
+            take_in(l, t, buffer, n, check_offset, reply_min_bytes)
+            if n < RECEIVE_BYTES:
+                return True
     return True
 
 
@@ -256,7 +275,7 @@ class Outcome:
     latencies_us: list[int]
 
 
-def run(host: str, port: int, frames: list[list[bytes]], *, depth: int = 1, seconds: float = 2.0, requests: int = 0,
+def run(port: int, frames: list[list[bytes]], *, depth: int = 1, seconds: float = 2.0, requests: int = 0,
         interval_us: int = 0, check_offset: int = -1, reply_min_bytes: int = 0, latency_samples: int = 0) -> Outcome:
     """Drives one connection per list of frames for `seconds`, or until `requests` replies. Raises on any refusal."""
     if not 1 <= depth <= DEPTH_MAX:
@@ -267,7 +286,7 @@ def run(host: str, port: int, frames: list[list[bytes]], *, depth: int = 1, seco
     cdef epoll_event event
     cdef int32_t i, j
     cdef bytes frame
-    sockets = [socket.create_connection((host, port)) for _ in range(count)]
+    sockets = [dial(port) for _ in range(count)]
     cdef int epfd = epoll_create1(EPOLL_CLOEXEC)
     cdef int pacer = -1
     cdef int64_t started, until, limit = requests
@@ -280,7 +299,6 @@ def run(host: str, port: int, frames: list[list[bytes]], *, depth: int = 1, seco
     tally.latencies_us = <int64_t *> malloc(max(latency_samples, 1) * sizeof(int64_t))
     try:
         for i in range(count):
-            sockets[i].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sockets[i].setblocking(False)
             loads[i].fd = sockets[i].fileno()
             loads[i].reply_size = -1

@@ -66,7 +66,6 @@ def crowd(seconds: float = 4.0) -> Work:
     def work(server: Server) -> Figures:
         with topic(server) as name, Meter(server) as meter:
             outcome = wireload.run(
-                "127.0.0.1",
                 server.port,
                 [[frames.produce(name, i % 4, batch)] for i in range(CONNECTIONS)],
                 seconds=seconds,

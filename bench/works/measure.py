@@ -48,7 +48,6 @@ def fill(server: Server, topic: str, record_bytes: int, messages: int) -> None:
     per_batch = max(1, 65536 // record_bytes)
     batch = frames.batch(per_batch * record_bytes, record_bytes)
     wireload.run(
-        "127.0.0.1",
         server.port,
         [[frames.produce(topic, 0, batch)]],
         depth=1,

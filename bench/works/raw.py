@@ -19,7 +19,6 @@ def produce(batch_bytes: int, record_bytes: int, connections: int, depth: int) -
         with topic(server) as name, Meter(server) as meter:
             requests = [[frames.produce(name, i % 4, batch)] for i in range(connections)]
             outcome = wireload.run(
-                "127.0.0.1",
                 server.port,
                 requests,
                 depth=depth,
@@ -49,7 +48,6 @@ def fetch(fetch_bytes: int, connections: int = 4, depth: int = 1) -> Work:
         ]
         with Meter(server) as meter:
             outcome = wireload.run(
-                "127.0.0.1",
                 server.port,
                 requests,
                 depth=depth,
@@ -66,7 +64,7 @@ def small(make_frame: Callable[[str], bytes], connections: int = 16, depth: int 
     def work(server: Server) -> Figures:
         with topic(server) as name, Meter(server) as meter:
             requests = [[make_frame(name)]] * connections
-            outcome = wireload.run("127.0.0.1", server.port, requests, depth=depth, seconds=SECONDS)
+            outcome = wireload.run(server.port, requests, depth=depth, seconds=SECONDS)
         return per_request(outcome, meter)
 
     return work
