@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from bench import frames
 from bench.dial import dial
@@ -58,15 +58,16 @@ class Client:
         assert isinstance(answer, messages.DeleteTopicsResponse)
         _refuse([one.error_code for one in answer.responses], "DeleteTopics")
 
-    def leaders(self) -> int:
-        """How many partitions, of all topics, have a leader as Metadata tells it."""
+    def leaders(self, topics: Collection[str]) -> int:
+        """How many partitions of these topics have a leader, in a Metadata answer that lists all topics."""
         answer = self.ask(messages.MetadataRequest(topics=None, allow_auto_topic_creation=False), 12)
         assert isinstance(answer, messages.MetadataResponse)
-        return sum(part.leader_id >= 0 and not part.error_code for topic in answer.topics for part in topic.partitions)
+        listed = [part for topic in answer.topics if topic.name in topics for part in topic.partitions]
+        return sum(part.leader_id >= 0 and not part.error_code for part in listed)
 
-    def await_leaders(self, count: int) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while (seen := self.leaders()) < count:
+    def await_leaders(self, topics: Collection[str], partitions: int) -> None:
+        count, deadline = len(topics) * partitions, time.monotonic() + PATIENCE_SECONDS
+        while (seen := self.leaders(topics)) < count:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{seen} of {count} partitions have a leader after {PATIENCE_SECONDS} s")
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,10 +43,14 @@ class Server:
         assert found is not None, status
         return int(found.group(1)) / 1024
 
-    def await_deleted(self) -> None:
-        """Returns once no directory of a deleted topic is left."""
+    def await_deleted(self, topics: Collection[str]) -> None:
+        """Returns once no directory of these topics is left. Apache Kafka answers a deletion before it is applied."""
         deadline = time.monotonic() + 60
-        while left := [*self.data_dir.glob("*-delete"), *self.data_dir.glob("data/*-delete")]:
+        while left := [
+            path
+            for path in (*self.data_dir.glob("*-*"), *self.data_dir.glob("data/*-*"))
+            if path.name.endswith("-delete") or path.name.rpartition("-")[0] in topics
+        ]:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{len(left)} directories of deleted topics are left on {self.name}")
             time.sleep(0.02)

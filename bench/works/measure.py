@@ -40,7 +40,7 @@ def topic(server: Server, partitions: int = 4) -> Iterator[str]:
     finally:
         with Client(server.port) as client:
             client.delete_topics([name])
-        server.await_deleted()
+        server.await_deleted({name})
 
 
 def fill(server: Server, topic: str, record_bytes: int, messages: int) -> None:
