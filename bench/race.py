@@ -82,7 +82,7 @@ def rows_of(name: str, rival: str, ours: list[Figures], theirs: list[Figures]) -
 def warm(apache: Server, works: Mapping[str, Work], minutes: float) -> None:
     """Does the works on Apache Kafka until the time is over, so that its compiler has seen them all."""
     until = time.monotonic() + minutes * 60
-    while time.monotonic() < until:
+    while works and time.monotonic() < until:
         for work in works.values():
             if time.monotonic() < until:
                 work(apache)

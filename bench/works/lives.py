@@ -13,7 +13,7 @@ from bench.works.latency import CONNECTIONS, at_rest
 from bench.works.measure import Figures, new_name
 
 TOPICS, PARTITIONS = 500, 4
-ONE_BY_ONE = 100
+ONE_BY_ONE = 25
 
 
 def fresh(server: Server) -> Figures:
@@ -61,7 +61,7 @@ def resident(server: Server) -> Figures:
 
 
 def create_topics(server: Server) -> Figures:
-    """500 topics in one request, until Metadata gives every partition a leader; then 100 topics, a request each."""
+    """500 topics in one request, until Metadata gives every partition a leader; then 25 topics, a request each."""
     together = [new_name() for _ in range(TOPICS)]
     one_by_one = [new_name() for _ in range(ONE_BY_ONE)]
     with Client(server.port) as client:
