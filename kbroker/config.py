@@ -7,11 +7,11 @@ is accepted and ignored in silence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kbroker.config_table import ConfigError, Value, table, to_text, unknown_setting
 from kbroker.listeners import Listener, advertised_of, parse_listeners, parse_protocol_map
@@ -30,6 +30,9 @@ __all__ = [
     "read_properties",
     "table",
 ]
+
+T = TypeVar("T")
+WORKED_OUT_MAX = 64  # answers about topics that are kept, a few KiB each
 
 # A unit conversion chain: the first that is set wins, and each of them names the others among its synonyms.
 _SYNONYM_FAMILIES = (
@@ -111,6 +114,8 @@ class Config:
     def __init__(self, given: Mapping[str, str] | None = None) -> None:
         self.given: dict[str, str] = dict(given or {})
         self._values: dict[str, Value] = {}
+        self._defaults: dict[str, Value] = {}  # those that were asked for
+        self._worked_out: dict[object, Any] = {}
         broker = table().broker
         for name, text in self.given.items():
             setting = broker.get(name)
@@ -145,7 +150,9 @@ class Config:
     def __getitem__(self, name: str) -> Value:
         if name in self._values:
             return self._values[name]
-        return table().broker[name].default_value()
+        if name not in self._defaults:
+            self._defaults[name] = table().broker[name].default_value()
+        return self._defaults[name]
 
     def integer(self, name: str) -> int:
         value = self[name]
@@ -263,6 +270,23 @@ class Config:
 
     def topic_config(self, overrides: Mapping[str, str], dynamic: Dynamic = NOT_CHANGED) -> dict[str, Value]:
         """Every topic setting, typed: what a PartitionLog is opened and reconfigured with."""
+        return dict(self._once(self._topic_config, overrides, dynamic))
+
+    def _once(
+        self, work_out: Callable[[Mapping[str, str], Dynamic], T], overrides: Mapping[str, str], dynamic: Dynamic
+    ) -> T:
+        """Most topics override nothing, so hundreds of them are created and described by the same answer."""
+        key = (work_out.__name__, *(tuple(sorted(each.items())) for each in (overrides, *dynamic)))
+        known: dict[object, Any] = self._worked_out
+        answer: T | None = known.get(key)
+        if answer is None:
+            answer = work_out(overrides, dynamic)
+            if len(known) >= WORKED_OUT_MAX:  # two threads ask: a new one is put in place of the full one, whole
+                self._worked_out = known = {}
+            known[key] = answer
+        return answer
+
+    def _topic_config(self, overrides: Mapping[str, str], dynamic: Dynamic) -> dict[str, Value]:
         values = {name: self.topic_value(name, overrides, dynamic) for name in table().topic}
         if values["internal.segment.bytes"] is not None:
             values["segment.bytes"] = values["internal.segment.bytes"]
@@ -276,6 +300,9 @@ class Config:
         return self[name]
 
     def describe_topic(self, overrides: Mapping[str, str], dynamic: Dynamic = NOT_CHANGED) -> list[ConfigEntry]:
+        return list(self._once(self._describe_topic, overrides, dynamic))
+
+    def _describe_topic(self, overrides: Mapping[str, str], dynamic: Dynamic) -> list[ConfigEntry]:
         entries = []
         for setting in table().topic.values():
             if setting.internal and setting.name not in overrides:

@@ -32,27 +32,36 @@ async def create_topics(request: CreateTopicsRequest, ctx: Context) -> CreateTop
         for topic in request.topics
     ]
     results = await ctx.rooms.controller.create_topics(wanted, validate_only=request.validate_only)
-    return CreateTopicsResponse(topics=[_result(ctx, result) for result in results])
+    described: dict[tuple[tuple[str, str], ...], list[Setting]] = {}  # most topics of a request are alike
+    return CreateTopicsResponse(topics=[_result(ctx, result, described) for result in results])
 
 
-def _result(ctx: Context, result: TopicResult) -> Result:
+def _result(ctx: Context, result: TopicResult, described: dict[tuple[tuple[str, str], ...], list[Setting]]) -> Result:
     if result.error_code:
         return Result(name=result.name or "", error_code=result.error_code, error_message=result.error_message)
-    settings = ctx.rooms.config.describe_topic(result.configs, ctx.rooms.dynamic) if ctx.api_version >= 5 else []
+    key = tuple(sorted(result.configs.items()))
+    if key not in described:
+        described[key] = _settings(ctx, result)
     return Result(
         name=result.name or "",
         error_message=None,
         topic_id=result.topic_id,
         num_partitions=result.num_partitions,
         replication_factor=result.replication_factor,
-        configs=[
-            Setting(
-                name=entry.name,
-                value=entry.value,
-                read_only=entry.read_only,
-                config_source=entry.source,
-                is_sensitive=entry.is_sensitive,
-            )
-            for entry in settings
-        ],
+        configs=described[key],
     )
+
+
+def _settings(ctx: Context, result: TopicResult) -> list[Setting]:
+    if ctx.api_version < 5:
+        return []
+    return [
+        Setting(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=entry.is_sensitive,
+        )
+        for entry in ctx.rooms.config.describe_topic(result.configs, ctx.rooms.dynamic)
+    ]

@@ -6,6 +6,7 @@ the order of brokers) is handed in.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -97,14 +98,14 @@ def topic_name_error(name: str) -> str | None:
 
 def create_topics(image: ClusterImage, wanted: Sequence[NewTopic], rules: Rules) -> Decision:
     decision = Decision()
-    names = [topic.name for topic in wanted]
+    asked = Counter(topic.name for topic in wanted)
     total = sum(len(topic.assignments) or max(topic.num_partitions, 1) for topic in wanted)
     taken = {name.replace(".", "_"): name for name in image.topics}
     for topic in {topic.name: topic for topic in wanted}.values():
         try:
             if total > MAX_PARTITIONS_PER_REQUEST:
                 raise PolicyViolationError("Excessively large number of partitions per request.")
-            if names.count(topic.name) > 1:
+            if asked[topic.name] > 1:
                 raise InvalidRequestError("Duplicate topic name.")
             if topic.name == METADATA_TOPIC:
                 raise InvalidRequestError(f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
@@ -206,9 +207,9 @@ def create_partitions_of(
 ) -> Decision:
     """Several topics grow; each item is (name, new count, replicas of the new partitions or None)."""
     decision = Decision()
-    names = [name for name, _, _ in wanted]
+    asked = Counter(name for name, _, _ in wanted)
     for name, count, assignments in {item[0]: item for item in wanted}.values():
-        if names.count(name) > 1:
+        if asked[name] > 1:
             decision.results.append(TopicResult.failed(name, InvalidRequestError("Duplicate topic name.")))
             continue
         result, records = create_partitions(image, name, count, assignments, rules)
@@ -266,14 +267,15 @@ def delete_topics(
 ) -> Decision:
     """By name and by id. Results name both where the topic is known; a topic asked for twice is refused."""
     decision = Decision()
+    asked: Counter[str | bytes] = Counter((*names, *topic_ids))
     for name in dict.fromkeys(names):
         topic = image.topics.get(name)
-        if names.count(name) > 1:
+        if asked[name] > 1:
             error: KafkaError | None = InvalidRequestError("Duplicate topic name.")
             topic = None
         elif topic is None:
             error = UnknownTopicOrPartitionError("This server does not host this topic-partition.")
-        elif topic.topic_id in topic_ids:
+        elif topic.topic_id in asked:
             error = InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
         else:
             error = None
@@ -281,7 +283,7 @@ def delete_topics(
     named = {image.topics[name].topic_id for name in names if name in image.topics}
     for topic_id in dict.fromkeys(topic_ids):
         topic = image.topics_by_id.get(topic_id)
-        if topic_ids.count(topic_id) > 1:
+        if asked[topic_id] > 1:
             _delete_one(decision, None, InvalidRequestError("Duplicate topic id."), enabled=enabled, topic_id=topic_id)
         elif topic is None:
             unknown = UnknownTopicIdError("This server does not host this topic ID.")
