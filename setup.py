@@ -26,6 +26,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "log.leader_epochs": (),
     "log.producer_state": (),
     "log.flush": (),
+    "log.fresh": (),
     "log.append": (),
     "log.lookup": (),
     "log.leftovers": (),

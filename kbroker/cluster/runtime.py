@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from kbroker.protocol.message import ZERO_UUID
 from kbroker.storage.log_dirs import LogDirs
 
 T = TypeVar("T")
+MADE_AT_ONCE = 64  # new partitions of a commit that have their files before it is answered, and of a turn afterwards
 Key = tuple[str, int]
 Assign = Callable[[Mapping[tuple[bytes, int], bytes]], Awaitable[None]]
 
@@ -43,6 +45,8 @@ class Replicas:
         self._removals: set[asyncio.TimerHandle] = set()
         self._assign: Assign | None = None
         self._upkeep: asyncio.Task[None] | None = None
+        self._to_make: deque[Key] = deque()  # opened, but their files are still to be made
+        self._making: asyncio.Task[None] | None = None
 
     def find(self, topic: str, partition: int) -> PartitionHandle | None:
         return self._handles.get((topic, partition))
@@ -65,12 +69,12 @@ class Replicas:
         def prepare() -> list[Path]:
             self._log_dirs.remove_deleted()
             strays = self._log_dirs.set_aside_strays(owned)
-            for topic in image.topics.values():
-                self._open_logs(image, topic)
+            self._open_logs(image, image.topics.values())
             return strays
 
         strays = await self._in_thread(prepare)
         self._refresh(image, set(image.topics_by_id))
+        self._make_rest()
         self._upkeep = asyncio.create_task(self._keep_up(), name="kbroker-checkpoints")
         return strays
 
@@ -82,13 +86,13 @@ class Replicas:
 
             def work() -> list[Path]:
                 removed = self._log_dirs.delete_logs(retired)
-                for topic in changed:
-                    self._open_logs(image, topic)
+                self._open_logs(image, changed)
                 return removed
 
             self._remove_later(await self._in_thread(work))
         self._reconfigure(image, delta)
         self._refresh(image, {topic.topic_id for topic in changed})
+        self._make_rest()
         await self._report_directories(image, changed)
 
     async def _keep_up(self) -> None:
@@ -112,8 +116,9 @@ class Replicas:
 
     async def close(self, broker_epoch: int) -> None:
         """A clean stop. Whoever still fetches is told that nobody leads here any more."""
-        if self._upkeep is not None:
-            self._upkeep.cancel()
+        for task in (self._upkeep, self._making):
+            if task is not None:
+                task.cancel()  # what has no files yet gets them as its log is closed
         for timer in self._removals:
             timer.cancel()  # the next start finishes it
         for handle in self._handles.values():
@@ -127,26 +132,60 @@ class Replicas:
 
     # ---- files, in the thread ----
 
-    def _open_logs(self, image: ClusterImage, topic: TopicImage) -> None:
+    def _open_logs(self, image: ClusterImage, topics: Iterable[TopicImage]) -> None:
+        """Opens what is there, and promises the rest: thousands of new directories would keep a client waiting."""
+        promised: list[Key] = []
+        for topic in topics:
+            promised += self._open_topic(image, topic)
+        self._make(promised[:MADE_AT_ONCE])
+        self._to_make += promised[MADE_AT_ONCE:]
+
+    def _open_topic(self, image: ClusterImage, topic: TopicImage) -> list[Key]:
         missing = [
             (index, one)
             for index, one in sorted(topic.partitions.items())
             if self._is_ours(one) and (topic.name, index) not in self._log_dirs.logs
         ]
         if not missing:
-            return
+            return []
+        promised = []
         config = self._log_config(image, topic.name)
         for index, one in missing:
             directory_id = one.directories[one.replicas.index(self._node_id)] if one.directories else ZERO_UUID
             try:
-                self._log_dirs.open_log(topic.name, index, topic.topic_id, config, directory_id)
+                log = self._log_dirs.open_log(topic.name, index, topic.topic_id, config, directory_id)
             except (OSError, LogError) as problem:  # that replica is offline; the others are not to suffer
                 self.offline[(topic.name, index)] = problem
+            else:
+                promised += [] if log.made else [(topic.name, index)]
+        return promised
+
+    def _make(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            log = self._log_dirs.logs.get(key)
+            try:
+                if log is not None:
+                    log.make()
+            except OSError as problem:
+                self.offline[key] = problem
 
     def _log_config(self, image: ClusterImage, topic: str) -> dict[str, Any]:
         return dict(self._config.topic_config(image.topic_configs(topic), self.dynamic(image)))
 
     # ---- the table, on the loop ----
+
+    def _make_rest(self) -> None:
+        if self._to_make and (self._making is None or self._making.done()):
+            self._making = asyncio.create_task(self._keep_making(), name="kbroker-new-logs")
+
+    async def _keep_making(self) -> None:
+        """In turns, so that the next commit does not wait for all of them."""
+        while self._to_make:
+            turn = [self._to_make.popleft() for _ in range(min(MADE_AT_ONCE, len(self._to_make)))]
+            await self._in_thread(self._make, turn)
+            for key in turn:
+                if key in self.offline and key in self._handles:
+                    self._handles[key].go_offline()
 
     def _retire(self, delta: Delta) -> list[Key]:
         names = set(delta.deleted_topics.values())
@@ -160,8 +199,9 @@ class Replicas:
     def _refresh(self, image: ClusterImage, topic_ids: set[bytes]) -> None:
         for topic_id in topic_ids:
             topic = image.topics_by_id[topic_id]
+            wanted = self._min_insync(image, topic.name)
             for index, partition in topic.partitions.items():
-                self._show(image, topic, index, partition)
+                self._show(topic, index, partition, wanted)
         table = [
             (topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, self._handles_of(topic))
             for topic in image.topics.values()
@@ -176,7 +216,7 @@ class Replicas:
         found = ((broker, broker.endpoint(listener)) for broker in image.brokers.values() if not broker.fenced)
         return [(broker.broker_id, one.host, one.port, broker.rack) for broker, one in found if one is not None]
 
-    def _show(self, image: ClusterImage, topic: TopicImage, index: int, partition: PartitionImage) -> None:
+    def _show(self, topic: TopicImage, index: int, partition: PartitionImage, min_insync: int) -> None:
         key = (topic.name, index)
         handle = self._handles.get(key)
         if handle is None:
@@ -187,15 +227,18 @@ class Replicas:
             return
         self._shown[key] = partition
         if partition.leader == self._node_id:
-            self._lead(image, topic.name, handle, partition)
+            self._lead(handle, partition, min_insync)
         else:
             handle.follow(partition.leader, partition.leader_epoch)
 
-    def _lead(self, image: ClusterImage, topic: str, handle: PartitionHandle, partition: PartitionImage) -> None:
+    def _min_insync(self, image: ClusterImage, topic: str) -> int:
         wanted = self._config.topic_value("min.insync.replicas", image.topic_configs(topic), self.dynamic(image))
         assert isinstance(wanted, int), wanted
+        return wanted
+
+    def _lead(self, handle: PartitionHandle, partition: PartitionImage, min_insync: int) -> None:
         followers = [one for one in partition.isr if one != self._node_id]
-        least = min(wanted, len(partition.replicas))
+        least = min(min_insync, len(partition.replicas))
         handle.lead(partition.leader, partition.leader_epoch, len(partition.isr), least, followers)
 
     def _reconfigure(self, image: ClusterImage, delta: Delta) -> None:
@@ -203,13 +246,14 @@ class Replicas:
         names = set(image.topics) if everything else {name for kind, name in delta.configs if kind == TOPIC_RESOURCE}
         for name in names & set(image.topics):
             config = self._log_config(image, name)
+            min_insync = self._min_insync(image, name)
             for index, partition in image.topics[name].partitions.items():
                 log, handle = self._log_dirs.logs.get((name, index)), self._handles.get((name, index))
                 if log is None or handle is None:
                     continue
                 log.configure(config)
                 if partition.leader == self._node_id:
-                    self._lead(image, name, handle, partition)
+                    self._lead(handle, partition, min_insync)
 
     async def _report_directories(self, image: ClusterImage, changed: list[TopicImage]) -> None:
         """A broker of several directories chose one; the cluster is told. Not awaited: the answer need not wait."""

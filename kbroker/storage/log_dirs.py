@@ -166,9 +166,12 @@ class LogDirs:
     def partition_directories(self) -> Iterator[tuple[Path, str, int, bytes | None]]:
         """(directory, topic, partition, topic id) of what is on disk and neither being deleted nor stray."""
         for home in self.dirs:
-            for path in sorted(home.path.iterdir()):
-                topic, _, partition = path.name.rpartition("-")
-                if path.is_dir() and topic and partition.isdigit() and path.name != METADATA_DIRECTORY:
+            with os.scandir(home.path) as entries:
+                names = sorted(entry.name for entry in entries if entry.is_dir())
+            for name in names:
+                topic, _, partition = name.rpartition("-")
+                if topic and partition.isdigit() and name != METADATA_DIRECTORY:
+                    path = home.path / name
                     yield path, topic, int(partition), read_topic_id(path)
 
     def set_aside_strays(self, owned: Mapping[tuple[str, int], bytes]) -> list[Path]:
@@ -189,12 +192,16 @@ class LogDirs:
     def open_log(
         self, topic: str, partition: int, topic_id: bytes, config: dict[str, object], directory_id: bytes | None = None
     ) -> PartitionLog:
-        """Opens or creates a partition's log: in the named directory, where it is already, or where fewest are."""
+        """Opens a partition's log: in the named directory, where it is already, or where fewest are.
+
+        A new one has no files before its make(), its first append or a clean stop.
+        """
         key = (topic, partition)
         home = self._home_of(key, directory_id)
-        known = (home.path / f"{topic}-{partition}").is_dir()
+        path = f"{home.path}/{topic}-{partition}"
+        known = os.path.isdir(path)
         log = PartitionLog.open(
-            str(home.path / f"{topic}-{partition}"),
+            path,
             self._clock,
             config,
             topic_id=topic_id,
@@ -202,6 +209,7 @@ class LogDirs:
             recovery_point=home.recovery_points.get(key, 0),
             log_start_offset=home.log_start_offsets.get(key, 0),
             files=self._files,
+            make=known or os.path.lexists(path),
         )
         log.high_watermark = min(home.high_watermarks.get(key, 0), log.log_end_offset)
         self.logs[key] = log
@@ -224,9 +232,10 @@ class LogDirs:
             if log is None or home is None:
                 continue
             log.close(sync=False)
-            path = home.path / f"{key[0]}-{key[1]}"
-            retired.append(path.rename(_retired_name(path, DELETED)))
-            homes.add(home.path)
+            if log.made:
+                path = home.path / f"{key[0]}-{key[1]}"
+                retired.append(path.rename(_retired_name(path, DELETED)))
+                homes.add(home.path)
             for offsets in (home.recovery_points, home.high_watermarks, home.log_start_offsets):
                 offsets.pop(key, None)
         for path in homes:
@@ -274,7 +283,7 @@ class LogDirs:
     def _home_of(self, key: tuple[str, int], directory_id: bytes | None) -> LogDir:
         name = f"{key[0]}-{key[1]}"
         for home in self.dirs:
-            if home.meta.directory_id == directory_id or (home.path / name).is_dir():
+            if home.meta.directory_id == directory_id or os.path.isdir(f"{home.path}/{name}"):
                 return home
         counts = {id(home): 0 for home in self.dirs}
         for home in self._home.values():
@@ -285,7 +294,8 @@ class LogDirs:
 def read_topic_id(partition_directory: Path) -> bytes | None:
     """From partition.metadata; None when there is none yet."""
     try:
-        lines = (partition_directory / "partition.metadata").read_text(encoding="utf-8").splitlines()
+        with open(f"{partition_directory}/partition.metadata", "rb", buffering=0) as file:
+            lines = file.read(4096).decode().splitlines()
         values = dict(line.split(": ", 1) for line in lines)
         return parse_uuid(values["topic_id"])
     except (OSError, ValueError, KeyError, DataDirectoryError):

@@ -10,6 +10,7 @@ from kbroker._core.errors cimport (
 )
 from kbroker._core.log.files cimport cut_file, pthread_mutex_lock, pthread_mutex_unlock
 from kbroker._core.log.flush cimport log_flush
+from kbroker._core.log.fresh cimport fresh_make
 from kbroker._core.log.leader_epochs cimport epochs_assign, epochs_latest, epochs_write
 from kbroker._core.log.offset_index cimport OFFSET_ENTRY_BYTES
 from kbroker._core.log.open_files cimport files_make_room, files_note, files_open_indexes, files_open_log, out_of_files
@@ -273,7 +274,9 @@ cdef bint check_producers(Log *log, const Incoming *incoming, Origin origin, int
 
 cdef int write_out(Log *log, const Incoming *incoming, int64_t now_ms) noexcept nogil:
     cdef Segment *s
-    cdef int rc = should_roll(log, incoming, now_ms)
+    cdef int rc = fresh_make(log)
+    if rc == 0:
+        rc = should_roll(log, incoming, now_ms)
     if rc > 0:
         rc = roll(log, incoming.base_offset, now_ms)
     if rc < 0:

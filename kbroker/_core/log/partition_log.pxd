@@ -35,6 +35,7 @@ cdef class PartitionLog:
     cdef object _clock
     cdef readonly str directory        # "": in memory
     cdef readonly bytes topic_id       # sixteen bytes, or empty
+    cdef int be_fresh(self, int64_t start_offset, int64_t now_ms) except -1
     cdef int64_t now(self, object now_ms) except? -1
     cdef object found(self, TimestampOffset *out)
     cdef int checked(self, int rc) except -1

@@ -71,8 +71,12 @@ class PartitionLog:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         files: FileBudget | None = None,
+        make: bool = True,
     ) -> PartitionLog:
-        """Opens or creates the log in `directory`. `clean=False` scans what lies past `recovery_point`."""
+        """Opens or creates the log in `directory`. `clean=False` scans what lies past `recovery_point`.
+
+        With `make=False` nothing may lie at `directory`: the first append or make() makes it, in a parent that exists.
+        """
 
     @staticmethod
     def in_memory(
@@ -141,6 +145,11 @@ class PartitionLog:
     def configure(self, config: Mapping[str, Any]) -> None:
         """Takes over a topic's settings; they hold from the next append."""
 
+    def make(self) -> None:
+        """Makes the files of a log that was opened without; of any other it does nothing."""
+
+    @property
+    def made(self) -> bool: ...
     def flush(self) -> int:
         """Syncs what was appended; the new recovery point."""
 

@@ -17,12 +17,13 @@ from kbroker._core.log.files cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock, read_at,
 )
 from kbroker._core.log.leader_epochs cimport EpochStart, epochs_free
+from kbroker._core.log.fresh cimport fresh_make
 from kbroker._core.log.lookup cimport load_max_timestamp
 from kbroker._core.log.open_files cimport FileBudget, OpenFiles, files_forget, files_new, files_release, files_retain
 from kbroker._core.log.producer_state cimport Producer, producers_free, producers_init
 from kbroker._core.log.recovery cimport open_directory
-from kbroker._core.log.segment cimport Segment, segment_release
-from kbroker._core.log.state cimport RecoveryNote
+from kbroker._core.log.segment cimport Segment, segment_mark_empty, segment_release
+from kbroker._core.log.state cimport RecoveryNote, usable
 from kbroker._core.log.upkeep cimport log_expire_producers
 from kbroker._core.record.batch cimport FROM_CLIENT, FROM_QUORUM
 from kbroker._core.record.compression cimport empty_scratch, scratch_free
@@ -187,10 +188,13 @@ cdef int read_config(object config, LogConfig *out) except -1:
 cdef bytes read_topic_id(str path):
     """The id in a partition.metadata file; empty when there is none, or an empty file that a power cut left."""
     try:
-        with open(path, "rb") as file:
-            text = file.read(4096)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return b""
+    try:
+        text = os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
     if not text:
         return b""
     try:
@@ -237,8 +241,11 @@ cdef class PartitionLog:
 
     @staticmethod
     def open(directory, BrokerClock clock not None, config, *, topic_id=None, clean=True, recovery_point=0,
-             log_start_offset=0, FileBudget files=None):
-        """Opens or creates the log in `directory`. `clean=False` scans what lies past `recovery_point`."""
+             log_start_offset=0, FileBudget files=None, make=True):
+        """Opens or creates the log in `directory`. `clean=False` scans what lies past `recovery_point`.
+
+        With `make=False` nothing may lie at `directory`: the first append or make() makes it, in a parent that exists.
+        """
         cdef PartitionLog self = PartitionLog.__new__(PartitionLog)
         cdef LogConfig parsed
         cdef bint was_clean = clean
@@ -254,12 +261,19 @@ cdef class PartitionLog:
         encoded = os.fsencode(self.directory)
         if len(encoded) > 4000 or b"\0" in encoded:
             raise ValueError(f"{self.directory!r} cannot be a directory's name")
-        os.makedirs(self.directory, exist_ok=True)
-        self.topic_id = settle_topic_id(self.directory, topic_id)
+        if make:
+            if not os.path.isdir(self.directory):
+                os.makedirs(self.directory, exist_ok=True)
+            self.topic_id = settle_topic_id(self.directory, topic_id)
+        elif topic_id is not None:
+            self.topic_id = bytes(topic_id)
         self.log = log_new(files.files if files is not None else NULL, PyBytes_AS_STRING(encoded), len(encoded))
         if self.log == NULL:
             raise MemoryError
         self.log.config = parsed
+        if not make:
+            self.be_fresh(start, now)
+            return self
         with nogil:
             # Nobody else knows the log yet, but its segments are in the ring of open files, whose lock this is.
             pthread_mutex_lock(&self.log.lock)
@@ -288,6 +302,17 @@ cdef class PartitionLog:
         if rc != 0:
             raise os_error(rc, "memory")
         return self
+
+    cdef int be_fresh(self, int64_t start_offset, int64_t now_ms) except -1:
+        cdef bytes text = base64.urlsafe_b64encode(self.topic_id).rstrip(b"=")
+        memcpy(self.log.topic_id_text, PyBytes_AS_STRING(text), len(text) + 1)
+        self.log.start_offset = self.log.end_offset = self.log.high_watermark = start_offset
+        self.log.recovery_point = start_offset
+        self.log.producers.swept_ms = now_ms
+        self.checked(push_segment(self.log, start_offset, False, now_ms))
+        segment_mark_empty(self.log.segments[0])
+        self.log.fresh = True
+        return 0
 
     cdef int64_t now(self, object now_ms) except? -1:
         return wall_ms(&(<BrokerClock> self._clock).c) if now_ms is None else now_ms
@@ -523,6 +548,20 @@ cdef class PartitionLog:
         if rc != 0:
             raise os_error(rc, self.directory)
         return 0
+
+    def make(self):
+        """Makes the files of a log that was opened without; of any other it does nothing."""
+        cdef int rc = 0
+        with nogil:
+            pthread_mutex_lock(&self.log.lock)
+            if usable(self.log):
+                rc = fresh_make(self.log)
+            pthread_mutex_unlock(&self.log.lock)
+        self.checked(rc)
+
+    @property
+    def made(self):
+        return not self.log.fresh
 
     def flush(self):
         """Syncs what was appended; the new recovery point."""

@@ -15,8 +15,8 @@ from kbroker._core.log.leftovers cimport clear_leftovers
 from kbroker._core.log.open_files cimport files_forget, files_note, files_open_log
 from kbroker._core.log.producer_state cimport producers_clear, producers_note, producers_read_snapshot
 from kbroker._core.log.segment cimport (
-    Segment, Walk, batch_belongs, segment_account, segment_close_files, segment_load_tail, segment_open_log, segment_release,
-    segment_remove_files, segment_reset_indexes, segment_write_indexes, walk_begin, walk_header, walk_next,
+    Segment, Walk, batch_belongs, segment_account, segment_close_files, segment_load_tail, segment_mark_empty, segment_open_log,
+    segment_release, segment_remove_files, segment_reset_indexes, segment_write_indexes, walk_begin, walk_header, walk_next,
 )
 from kbroker._core.log.state cimport RECOVERY_NOTES_MAX, RecoveryNote, active
 from kbroker._core.record.batch cimport (
@@ -214,10 +214,7 @@ cdef int load_segments(Log *log, const Offsets *logs, int64_t now_ms) noexcept n
         if i > 0:
             log.segments[i - 1].next_offset = s.base_offset
         if s.size_bytes == 0:                # nothing to index: whatever the index files hold is replaced
-            s.max_timestamp = -1
-            s.first_timestamp = -1
-            s.indexed_timestamp = -1
-            s.indexes_adopted = True
+            segment_mark_empty(s)
     return 0
 
 

@@ -39,6 +39,7 @@ cdef Segment *segment_new(const char *directory, int64_t base_offset, pthread_mu
 cdef void segment_retain(Segment *s) noexcept nogil
 cdef void segment_release(Segment *s) noexcept nogil
 cdef void segment_close_files(Segment *s) noexcept nogil                  # a memfd stays
+cdef void segment_mark_empty(Segment *s) noexcept nogil       # no bytes, so nothing the index files could tell
 cdef int segment_create(Segment *s, int64_t reserve_bytes) noexcept nogil
 cdef int segment_open_log(Segment *s) noexcept nogil
 cdef int segment_open_indexes(Segment *s) noexcept nogil                  # adopts them the first time; -EINVAL, -ENOENT: rebuild

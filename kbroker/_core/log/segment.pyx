@@ -66,6 +66,13 @@ cdef void segment_close_files(Segment *s) noexcept nogil:
     s.time_index.fd = -1
 
 
+cdef void segment_mark_empty(Segment *s) noexcept nogil:
+    s.max_timestamp = -1
+    s.first_timestamp = -1
+    s.indexed_timestamp = -1
+    s.indexes_adopted = True
+
+
 cdef int open_beside(const Segment *s, const char *suffix, Access access) noexcept nogil:
     cdef char path[PATH_BYTES]
     cdef int rc = path_of_segment(path, s.directory, s.base_offset, suffix)
@@ -80,10 +87,7 @@ cdef int segment_create(Segment *s, int64_t reserve_bytes) noexcept nogil:
     s.fd = fd
     if reserve_bytes > 0:
         reserve_file(s.fd, reserve_bytes)   # a file system that cannot is no reason to stop
-    s.max_timestamp = -1
-    s.first_timestamp = -1
-    s.indexed_timestamp = -1
-    s.indexes_adopted = True
+    segment_mark_empty(s)
     return 0
 
 

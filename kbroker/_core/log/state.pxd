@@ -47,6 +47,8 @@ cdef struct Log:
     int32_t references
     int32_t offline_errno           # 0: fine. Set once, never cleared
     bint closed
+    bint fresh                      # its files are still to be made: log/fresh
+    char topic_id_text[24]          # for partition.metadata; empty: nobody knows one
     pthread_mutex_t lock
     int64_t end_offset              # these four: written under the lock, read by anyone (acquire)
     int64_t start_offset

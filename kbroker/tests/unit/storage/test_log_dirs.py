@@ -95,6 +95,7 @@ def test_a_log_keeps_its_offsets_over_a_clean_stop(tmp_path: Path) -> None:
     dirs = open_dirs(tmp_path)
     topic_id = random_uuid()
     log = dirs.open_log("t", 0, topic_id, {})
+    log.make()
     assert (tmp_path / "t-0" / "partition.metadata").read_text() == f"version: 0\ntopic_id: {format_uuid(topic_id)}"
     assert log.log_end_offset == 0
     dirs.close(1)
@@ -103,7 +104,7 @@ def test_a_log_keeps_its_offsets_over_a_clean_stop(tmp_path: Path) -> None:
 
 def test_a_very_long_name_is_cut_when_its_directory_is_deleted(tmp_path: Path) -> None:
     dirs = open_dirs(tmp_path)
-    dirs.open_log("x" * 249, 0, random_uuid(), {})
+    dirs.open_log("x" * 249, 0, random_uuid(), {}).make()
     (retired,) = dirs.delete_logs([("x" * 249, 0), ("unknown", 0)])
     assert len(retired.name) == 255
     assert retired.name.endswith("-delete")
@@ -114,3 +115,13 @@ def test_ids_are_written_as_kafka_writes_them() -> None:
     assert format_uuid(bytes(15) + b"\x01") == "AAAAAAAAAAAAAAAAAAAAAQ"
     assert parse_uuid("AAAAAAAAAAAAAAAAAAAAAQ") == bytes(15) + b"\x01"
     assert not any(format_uuid(random_uuid()).startswith("-") for _ in range(500))
+
+
+def test_a_log_that_was_never_made_is_deleted_without_a_trace(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path)
+    dirs.open_log("never", 0, random_uuid(), {})
+    dirs.open_log("made", 0, random_uuid(), {}).make()
+    (retired,) = dirs.delete_logs([("never", 0), ("made", 0)])
+    assert retired.name.startswith("made-0.")
+    assert not list(tmp_path.glob("never*"))
+    dirs.release()
