@@ -26,6 +26,7 @@ $(VENV)/.ready: pyproject.toml
 
 build: $(VENV)/.ready  ## the compiled core, in place
 	@$(PY) setup.py --quiet build_ext --inplace
+	@$(PY) -m compileall -q kbroker  # as pip does: an environment may forbid it to the first start
 
 run: build       ## a broker on localhost:9092 (PORT=… for another)
 	exec $(VENV)/bin/kbroker start --listeners PLAINTEXT://127.0.0.1:$(PORT)
