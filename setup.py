@@ -48,6 +48,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "net.egress": (),
     "net.mailbox": (),
     "net.service": (),
+    "net.pressure": (),
     "net.loop": (),
     "core": (),
     "probe": (),

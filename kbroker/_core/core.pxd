@@ -12,12 +12,14 @@ cdef class Core:
     cdef Shared s
     cdef BrokerClock _clock          # keeps s.clock alive
     cdef list _threads
+    cdef dict _taken                 # posted requests that Python has: token -> what they cost the budget
     cdef list _views                 # keeps s.views alive
     cdef int _listeners
     cdef bint _opened
     cdef bint _started
     cdef bint _closed
     cdef void _release(self) noexcept
+    cdef void _give_back(self, token)
     cdef void _put(self, int loop_index, Message *m) noexcept
     cdef int _view_index(self, ViewHandle view) except -1
     cdef void _check_open(self) except *

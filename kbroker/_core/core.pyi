@@ -18,7 +18,10 @@ class Counters(TypedDict):
     bytes_in: int
     bytes_out: int
     turns: int
+    frames_starved: int
     receive_buffer_bytes: int
+    request_bytes_held: int
+    reply_bytes_held: int
     mailbox_depth: int
     slices_warmed: int
     events_dropped: int
@@ -38,6 +41,8 @@ class Core:
         max_connections_per_ip: int = 2147483647,
         mailbox_slots: int = 8192,
         mailbox_max_bytes: int = 268435456,
+        request_bytes_max: int = 1073741824,
+        reply_bytes_max: int = 536870912,
         fetch_max_bytes: int = 57671680,
         fetch_sessions_max: int = 1000,
         force_fallback_codecs: int = 0,

@@ -12,14 +12,18 @@ from kbroker._core.c.prelude cimport load_counter, load_int32, store_int32
 from kbroker._core.clock cimport BrokerClock, mono_us
 from kbroker._core.fetch_session cimport sessions_create, sessions_destroy
 from kbroker._core.limits cimport (
+    CONNECTION_BUFFER_FIRST_BYTES,
     FETCH_SESSIONS_MAX,
     LISTENERS_MAX,
     LOOPS_MAX,
     MAILBOX_BYTES_MAX,
     MAILBOX_SLOTS,
+    REPLY_BYTES_MAX,
+    REQUEST_BYTES_MAX,
     VIEWS_MAX,
 )
 from kbroker._core.net.binding import bind_socket
+from kbroker._core.net.budget cimport budget_give
 from kbroker._core.net.listener cimport admission_close, admission_open
 from kbroker._core.net.loop cimport (
     API_KEYS,
@@ -29,6 +33,7 @@ from kbroker._core.net.loop cimport (
     loop_close,
     loop_open,
     loop_run,
+    tell_relieved,
     tell_warmed,
     token_loop,
 )
@@ -66,7 +71,7 @@ cdef extern from "<arpa/inet.h>" nogil:
 
 CLOSE_REASON_NAMES = (
     "peer_closed", "peer_reset", "frame_size", "refused_request", "by_control", "idle", "too_many_from_address",
-    "drained", "stopped", "out_of_memory", "unsendable",
+    "drained", "stopped", "out_of_memory", "unsendable", "memory_short",
 )
 EVENT_NAMES = ("closed", "refused", "accept_paused")
 
@@ -95,6 +100,8 @@ cdef class Core:
         int max_connections_per_ip=INT32_MAX,
         int mailbox_slots=MAILBOX_SLOTS,
         long long mailbox_max_bytes=MAILBOX_BYTES_MAX,
+        long long request_bytes_max=REQUEST_BYTES_MAX,
+        long long reply_bytes_max=REPLY_BYTES_MAX,
         int fetch_max_bytes=57671680,
         int fetch_sessions_max=FETCH_SESSIONS_MAX,
         int force_fallback_codecs=0,
@@ -108,6 +115,7 @@ cdef class Core:
         self._clock = clock
         self._threads = []
         self._views = []
+        self._taken = {}
         self.s.clock = &clock.c
         self.s.node_id = node_id
         self.s.request_max_bytes = socket_request_max_bytes
@@ -115,6 +123,11 @@ cdef class Core:
         self.s.portable = portable
         self.s.fetch_max_bytes = fetch_max_bytes
         self.s.force_fallback_codecs = force_fallback_codecs
+        self.s.loops_wanted = network_threads
+        self.s.requests.limit_bytes = request_bytes_max
+        self.s.requests.context = &self.s
+        self.s.requests.relieved = tell_relieved
+        self.s.reply_bytes_max = reply_bytes_max
         self.s.emptied.wait_fd = -1
         self.s.emptied.ring_fd = -1
         pthread_mutex_init(&self.s.apis_lock, NULL)
@@ -293,6 +306,8 @@ cdef class Core:
         try:
             for i in range(taken):
                 letter = &letters[i]
+                if letter.length > CONNECTION_BUFFER_FIRST_BYTES:
+                    self._taken[letter.token] = letter.length
                 requests.append((
                     letter.token, letter.listener_index, letter.principal, host_text(&letter.address), letter.address.port,
                     PyBytes_FromStringAndSize(<const char *> letter.frame, letter.length),
@@ -315,6 +330,7 @@ cdef class Core:
             data = <const uint8_t *> PyBytes_AS_STRING(payload)
             if length > INT32_MAX - 4:
                 raise ValueError(f"a reply of {length} bytes does not fit in a frame")
+        self._give_back(token)
         cdef Message *m = message_new(REPLY, data, length)
         if m == NULL:
             raise MemoryError
@@ -328,11 +344,20 @@ cdef class Core:
         """Close the connection of a posted request instead of answering it; the reason comes back through events()."""
         cdef uint64_t name = token
         cdef bytes text = reason.encode("utf-8", "replace") + b"\0"
+        self._give_back(token)
         cdef Message *m = message_new(HANG_UP, <const uint8_t *> PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
         if m == NULL:
             raise MemoryError
         m.token = name
         self._put(token_loop(name), m)
+
+    cdef void _give_back(self, token):
+        # A posted request is held until it is answered, even if its connection has gone meanwhile.
+        cdef int64_t cost
+        if self._taken:
+            cost = self._taken.pop(token, 0)
+            if cost > 0 and not self._closed:
+                budget_give(&self.s.requests, cost)
 
     cdef void _put(self, int loop_index, Message *m) noexcept:
         if self._closed or loop_index >= self.s.loop_count:
@@ -405,7 +430,7 @@ cdef class Core:
         self._check_open()
         total = dict.fromkeys(
             ("connections_open", "connections_accepted", "bytes_in", "bytes_out", "turns", "requests_parked",
-             "requests_posted", "posts_stalled", "receive_buffer_bytes"), 0)
+             "requests_posted", "posts_stalled", "frames_starved", "receive_buffer_bytes", "reply_bytes_held"), 0)
         requests = {}
         closed = dict.fromkeys(CLOSE_REASON_NAMES, 0)
         for i in range(self.s.loop_count):
@@ -418,6 +443,8 @@ cdef class Core:
             total["requests_parked"] += load_counter(&l.counters.parked)
             total["requests_posted"] += load_counter(&l.counters.posted)
             total["posts_stalled"] += load_counter(&l.counters.stalled)
+            total["frames_starved"] += load_counter(&l.counters.starved)
+            total["reply_bytes_held"] += load_counter(<uint64_t *> &l.reply_bytes)
             total["receive_buffer_bytes"] += load_counter(<uint64_t *> &l.receiver.lent_bytes)
             for j in range(API_KEYS + 1):
                 if l.counters.requests[j]:
@@ -427,6 +454,7 @@ cdef class Core:
                 closed[CLOSE_REASON_NAMES[j]] += load_counter(&l.counters.closed[j])
         total["requests"] = requests
         total["connections_closed"] = closed
+        total["request_bytes_held"] = load_counter(<uint64_t *> &self.s.requests.used_bytes)
         total["mailbox_depth"] = load_int32(&self.s.mailbox.count)
         total["slices_warmed"] = load_counter(&self.s.warmer.slices)
         total["events_dropped"] = load_counter(&self.s.events.dropped)

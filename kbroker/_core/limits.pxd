@@ -5,6 +5,8 @@ cdef enum:
     CONNECTION_BUFFER_FIRST_BYTES = 4096   # a partial frame moves here and grows with what has arrived
     REPLY_BYTES_IN_FLIGHT_MAX = 4194304    # unsent reply bytes per connection before it stops being read
     REPLIES_IN_FLIGHT_MAX = 128            # and unsent replies
+    REQUEST_BYTES_MAX = 1073741824         # what all clients together have sent and is not answered, unless the broker says otherwise
+    REPLY_BYTES_MAX = 536870912            # and the unsent replies of all of them
     MAILBOX_SLOTS = 8192                   # posted requests not yet taken by the control loop
     MAILBOX_BYTES_MAX = 268435456          # and their bytes
     EPOLL_EVENTS = 256
@@ -24,6 +26,10 @@ cdef enum:
     PRODUCERS_PER_LOG_MAX = 65536          # idempotent producers a partition remembers; the longest silent one makes room
     RECORD_ERRORS_MAX = 100                # offending indexes reported per batch
     TAGS_MAX = 1024                        # tagged fields per structure
+    SHORT_RECEIVE_BYTES = 2048             # one recv while memory is short: what is left of it fits in the smallest buffer
+    FRAME_GRACE_MS = 2000                  # while memory is short: a frame that has begun may take this long, and
+    FRAME_RATE_BYTES_PER_MS = 64           # then has to have come at this rate
+    FRAME_PATROL_MS = 250                  # how often that is looked at
     FRAMES_PER_TURN = 128                  # of one connection, before the others have their turn
     LARGE_FRAME_BYTES = 65536              # from here on a frame is received into its own buffer, to its end and no further
     LARGE_BUFFER_FIRST_BYTES = 1048576     # what a connection that sends large frames may start with

@@ -7,9 +7,12 @@
 #             costs its struct and nothing more. A buffer is never larger than twice what has arrived (at least the pool's
 #             smallest, or LARGE_BUFFER_FIRST_BYTES after a large frame), whatever size a frame claims. Bytes move only in
 #             connection_keep and connection_receive, never during a request.
+#             `charged` is what `own` costs the budget: nothing up to the smallest buffer, else its capacity or the whole frame
+#             that has begun in it, whichever is more. A frame that the budget does not let in is not received any further.
 #             A connection has at most one request with the purgatory or the control loop: `waiting` says which.
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 
+from kbroker._core.net.budget cimport Budget
 from kbroker._core.net.egress cimport Outflow, Transform
 from kbroker._core.net.mailbox cimport Address
 
@@ -21,6 +24,8 @@ cdef struct Receiver:                # what one loop receives with
     void *pool[BUFFER_CLASSES]       # idle buffers, each beginning with a pointer to the next
     bint drained                     # the last receive got less than it had room for: the socket is empty
     int64_t pooled_bytes
+    int64_t now_ms                   # of this turn
+    Budget *budget
     int64_t lent_bytes               # held by connections
 
 cdef enum Waiting:
@@ -48,6 +53,7 @@ cdef struct Connection:
     int8_t more                      # `own` may hold whole frames that had to wait
     int8_t large                     # the last frame was: receive into `own`, to the frame's end
     int8_t close_reason              # of `closing`
+    int8_t starved                   # the frame in `own` waits for memory
     int32_t listener_index
     int64_t principal                # 0: anonymous
     uint64_t serial                  # of the posted request: a stale token finds another one
@@ -57,6 +63,9 @@ cdef struct Connection:
     int64_t capacity
     int64_t start
     int64_t filled
+    int64_t charged
+    int64_t begun_ms                 # when the first byte in `own` came, while it is charged
+    int64_t reply_bytes              # memory of `out` while its reader is behind
     Outflow out
     const Transform *transform       # NULL: plain
     void *transform_state
@@ -64,13 +73,16 @@ cdef struct Connection:
     Link idle                        # by active_ms, oldest first
     Link turn                        # has more to do next turn
     Link held                        # waits for the mailbox, or for muted_until_ms
+    Link starving                    # waits for memory
+    Link behind                      # has replies that the socket did not take, oldest first
 
-cdef int receiver_open(Receiver *r) noexcept nogil
+cdef int receiver_open(Receiver *r, Budget *budget) noexcept nogil
 cdef void receiver_close(Receiver *r) noexcept nogil
 # Receives once. On success at[0:length[0]] is everything unhandled, in one run: in the loop's chunk or in `own`.
 cdef int64_t connection_receive(Connection *c, Receiver *r, uint8_t **at, int64_t *length) noexcept nogil
-# Keeps the unhandled rest of such a run; with length 0 the buffer is given back. False: no memory.
+# Keeps the unhandled rest of such a run; with length 0 the buffer is given back. False: no memory. `starved` may be set then.
 cdef bint connection_keep(Connection *c, Receiver *r, uint8_t *at, int64_t length) noexcept nogil
+cdef void connection_admit(Connection *c, Receiver *r) noexcept nogil        # the starved frame is let in
 
 cdef inline void list_init(Link *head) noexcept nogil:
     head.next = head

@@ -10,15 +10,18 @@ from kbroker._core.limits cimport (
     LARGE_FRAME_BYTES,
     RECEIVE_CHUNK_BYTES,
     RECEIVE_POOL_KEEP_BYTES,
+    SHORT_RECEIVE_BYTES,
 )
+from kbroker._core.net.budget cimport Budget, budget_full, budget_give, budget_short, budget_starve, budget_take
 from kbroker._core.wire.cursor cimport load_be32
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void *into, size_t length, int flags) noexcept
 
 
-cdef int receiver_open(Receiver *r) noexcept nogil:
+cdef int receiver_open(Receiver *r, Budget *budget) noexcept nogil:
     memset(r, 0, sizeof(Receiver))
+    r.budget = budget
     r.chunk = <uint8_t *> malloc(RECEIVE_CHUNK_BYTES)
     return 0 if r.chunk != NULL else -ENOMEM
 
@@ -129,6 +132,9 @@ cdef int64_t connection_receive(Connection *c, Receiver *r, uint8_t **at, int64_
     cdef int64_t room = RECEIVE_CHUNK_BYTES
     cdef bint own = c.filled > 0 or c.large
     cdef ssize_t n
+    if c.filled == 0 and budget_short(r.budget):
+        own = False                              # small requests are served as ever; of a large one only the beginning comes in
+        room = SHORT_RECEIVE_BYTES
     if own:
         if c.start > 0:                          # only a part of one frame is left by now
             memmove(c.own, c.own + c.start, c.filled - c.start)
@@ -158,9 +164,54 @@ cdef int64_t connection_receive(Connection *c, Receiver *r, uint8_t **at, int64_
     return n
 
 
+cdef void charge(Connection *c, Receiver *r, int64_t cost) noexcept nogil:
+    if cost <= CONNECTION_BUFFER_FIRST_BYTES:
+        cost = 0
+    if cost > c.charged:
+        budget_take(r.budget, cost - c.charged)
+    elif cost < c.charged:
+        budget_give(r.budget, c.charged - cost)
+    c.charged = cost
+
+
+cdef inline int64_t begun_bytes(const Connection *c) noexcept nogil:
+    # The whole size of the frame that has begun in `own`; 0: none has, or it has not been looked at yet.
+    if c.more or c.filled - c.start < 4:
+        return 0
+    return 4 + <int64_t> load_be32(c.own + c.start)
+
+
+cdef void settle(Connection *c, Receiver *r) noexcept nogil:
+    cdef int64_t cost = c.capacity
+    cdef int64_t total = begun_bytes(c)
+    if total > cost:
+        if total <= c.charged or not budget_full(r.budget):
+            cost = total
+        else:
+            c.starved = 1
+    if cost != c.charged:
+        charge(c, r, cost)
+    if c.starved:
+        budget_starve(r.budget, c.charged)
+
+
+cdef void end_starving(Connection *c, Receiver *r) noexcept nogil:
+    if c.starved:
+        c.starved = 0
+        budget_starve(r.budget, -c.charged)
+
+
+cdef void connection_admit(Connection *c, Receiver *r) noexcept nogil:
+    end_starving(c, r)
+    c.begun_ms = r.now_ms                        # the wait was not its client's
+    charge(c, r, max(c.capacity, begun_bytes(c)))
+
+
 cdef bint connection_keep(Connection *c, Receiver *r, uint8_t *at, int64_t length) noexcept nogil:
     if length == 0:
         if c.own != NULL:
+            end_starving(c, r)
+            charge(c, r, 0)
             take_back(r, c.own, c.capacity)
         c.own = NULL
         c.capacity = 0
@@ -168,8 +219,11 @@ cdef bint connection_keep(Connection *c, Receiver *r, uint8_t *at, int64_t lengt
         c.filled = 0
         return True
     if c.own != NULL and at >= c.own and at < c.own + c.capacity:
+        if c.charged == 0 or at != c.own + c.start:
+            c.begun_ms = r.now_ms
         c.start = at - c.own
         c.filled = c.start + length
+        settle(c, r)
         return True
     # Twice what has arrived: the rest of the frame has room to come, and the claimed size is not believed.
     if not regrow(c, r, length * 2):
@@ -177,4 +231,6 @@ cdef bint connection_keep(Connection *c, Receiver *r, uint8_t *at, int64_t lengt
     memcpy(c.own, at, length)
     c.start = 0
     c.filled = length
+    c.begun_ms = r.now_ms
+    settle(c, r)
     return True

@@ -10,6 +10,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from kbroker._core.api.request cimport ApiTable, Outcome, Request, Worker
 from kbroker._core.clock cimport Clock
 from kbroker._core.limits cimport LISTENERS_MAX, VIEWS_MAX
+from kbroker._core.net.budget cimport Budget
 from kbroker._core.net.connection cimport Connection, Link, Receiver
 from kbroker._core.net.egress cimport Egress, Transform
 from kbroker._core.net.listener cimport Admission, Listener
@@ -31,7 +32,8 @@ cdef enum CloseReason:
     STOPPED = 8
     NO_ROOM = 9              # memory ran out
     UNSENDABLE = 10          # a reply's file slice could not be read
-    CLOSE_REASONS = 11
+    MEMORY_SHORT = 11        # it held what others needed: see net/pressure
+    CLOSE_REASONS = 12
 
 cdef enum:
     API_KEYS = 128
@@ -47,6 +49,7 @@ cdef struct Counters:
     uint64_t parked
     uint64_t posted
     uint64_t stalled                     # posts that found the mailbox full
+    uint64_t starved                     # frames that waited for memory
 
 # Called before and after dispatch, in the network thread; NULL by default. For quotas and injected faults.
 cdef struct Hooks:
@@ -97,11 +100,14 @@ cdef struct Shared:
     ApiTable *apis                       # under apis_lock; NULL: nothing is published, everything is posted
     int32_t apis_version                 # counts publications
     # between threads
+    Budget requests                      # what clients have sent and is not answered yet
+    int64_t reply_bytes_max              # unsent replies of all loops; each has its share
     Mailbox mailbox
     EventLog events
     Admission admission
     Warmer warmer
     Loop **loops
+    int32_t loops_wanted                 # how many there will be
     int32_t loop_count
     int32_t draining
     int32_t stopping
@@ -131,6 +137,11 @@ cdef struct Loop:
     Link idle
     Link turn
     Link held
+    Link starved
+    Link behind
+    int64_t reply_bytes                  # memory of the replies of those behind
+    int64_t reply_bytes_max
+    int64_t patrol_ms                    # when slow senders are looked for again
     uint64_t last_generation
     uint64_t last_serial
     int64_t now_ms                       # of this turn, by the broker's clock
@@ -143,4 +154,5 @@ cdef int loop_open(Loop *l, Shared *shared, int32_t index) noexcept nogil      #
 cdef void loop_close(Loop *l) noexcept nogil                                   # after its thread has ended; closes everything
 cdef void loop_run(Loop *l) noexcept nogil                                     # returns when `stopping` is set
 cdef void apis_release(ApiTable *t) noexcept nogil
+cdef void tell_relieved(void *shared) noexcept nogil                           # the budget's `relieved`
 cdef void tell_warmed(void *shared, const Errand *errand) noexcept nogil       # the warmer's `done`

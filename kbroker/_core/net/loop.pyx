@@ -55,6 +55,7 @@ from kbroker._core.net.poller cimport (
     poller_remove,
     poller_wait,
 )
+from kbroker._core.net.pressure cimport pressure_turn
 from kbroker._core.net.service cimport (
     connection_key,
     find_connection,
@@ -112,6 +113,9 @@ cdef int loop_open(Loop *l, Shared *shared, int32_t index) noexcept nogil:
     list_init(&l.idle)
     list_init(&l.turn)
     list_init(&l.held)
+    list_init(&l.starved)
+    list_init(&l.behind)
+    l.reply_bytes_max = shared.reply_bytes_max // shared.loops_wanted
     l.worker.loop_index = index
     l.worker.clock = shared.clock
     l.worker.sessions = shared.sessions
@@ -126,7 +130,7 @@ cdef int loop_open(Loop *l, Shared *shared, int32_t index) noexcept nogil:
     if failed == 0:
         failed = inbox_open(&l.inbox, shared.portable)
     if failed == 0:
-        failed = receiver_open(&l.receiver)
+        failed = receiver_open(&l.receiver, &shared.requests)
     if failed == 0:
         failed = poller_add(&l.poller, l.inbox.bell.wait_fd, special_key(BELL_SLOT), READABLE)
     return failed
@@ -193,6 +197,7 @@ cdef void turn(Loop *l) noexcept nogil:
     cdef Connection *c
     l.counters.turns += 1
     l.now_ms = mono_ms(l.shared.clock)
+    l.receiver.now_ms = l.now_ms
     take_apis(l)
     while poller_next(&l.poller, &key, &what):
         if <uint32_t> (key >> 32) != UINT32_MAX:
@@ -210,6 +215,7 @@ cdef void turn(Loop *l) noexcept nogil:
     if l.held.next != &l.held and (heard or slept or l.now_ms >= l.held_due_ms):
         look_at_held(l)
     close_idle(l)
+    pressure_turn(l, heard or slept)
     if l.accept_again_ms != 0:
         maybe_accept_again(l, heard)
     if load_int32(&l.shared.draining) and not l.draining:
@@ -413,6 +419,14 @@ cdef void send_warmed(Loop *l, Message *m) noexcept nogil:
     cdef Connection *c = find_connection(l, <int32_t> m.token)
     if c != NULL and connection_key(c) == m.token and c.warming:
         service_warmed(l, c)
+
+
+cdef void tell_relieved(void *shared) noexcept nogil:
+    # In whichever thread gave memory back: those who wait for it may be any loop's.
+    cdef Shared *s = <Shared *> shared
+    cdef int32_t i
+    for i in range(s.loop_count):
+        inbox_ring(&s.loops[i].inbox)
 
 
 # ---- accepting ----

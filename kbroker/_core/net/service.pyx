@@ -10,6 +10,7 @@ from kbroker._core.api.dispatch cimport dispatch
 from kbroker._core.api.request cimport CLOSE, PARKED, POST, READY, Outcome, Peer, Request
 from kbroker._core.c.prelude cimport store_int32
 from kbroker._core.limits cimport (
+    CONNECTION_BUFFER_FIRST_BYTES,
     FRAME_HEADER_MIN_BYTES,
     FRAMES_PER_TURN,
     LARGE_FRAME_BYTES,
@@ -18,6 +19,7 @@ from kbroker._core.limits cimport (
     REPLY_BYTES_IN_FLIGHT_MAX,
     SENDFILE_CHUNK_BYTES,
 )
+from kbroker._core.net.budget cimport budget_take, budget_wait
 from kbroker._core.net.connection cimport (
     NO_REQUEST,
     PARKED_REQUEST,
@@ -71,7 +73,8 @@ cdef enum:
 cdef inline bint may_handle(const Loop *l, const Connection *c) noexcept nogil:
     # Whether the next frame may be looked at: back-pressure, order, throttling and shutdown all say no here.
     return (c.waiting == NO_REQUEST and not c.closing and c.muted_until_ms == 0 and not l.draining
-            and c.out.unsent_bytes < REPLY_BYTES_IN_FLIGHT_MAX and c.out.unsent_replies < REPLIES_IN_FLIGHT_MAX)
+            and c.out.unsent_bytes < REPLY_BYTES_IN_FLIGHT_MAX and c.out.unsent_replies < REPLIES_IN_FLIGHT_MAX
+            and not c.starved and (c.reply_bytes == 0 or l.reply_bytes < l.reply_bytes_max // 2))
 
 
 cdef inline bint in_progress(const Connection *c) noexcept nogil:
@@ -116,6 +119,8 @@ cdef Connection *free_slot(Loop *l) noexcept nogil:
     c.idle.owner = c
     c.turn.owner = c
     c.held.owner = c
+    c.starving.owner = c
+    c.behind.owner = c
     l.slots[l.slot_count] = c
     l.slot_count += 1
     return c
@@ -180,9 +185,11 @@ cdef void service_close(Loop *l, Connection *c, int reason) noexcept nogil:
     c.serial = 0
     connection_keep(c, &l.receiver, NULL, 0)
     outflow_drop(&c.out, &l.egress)
+    count_replies(l, c)
     list_remove(&c.idle)
     list_remove(&c.turn)
     list_remove(&c.held)
+    list_remove(&c.starving)
     list_append(&l.free, &c.turn)
     store_int32(&l.open_count, l.open_count - 1)
     if admission_leave(&l.shared.admission, &c.address):
@@ -208,6 +215,7 @@ cdef void service_finish(Loop *l, Connection *c, int reason, const char *text) n
     connection_keep(c, &l.receiver, NULL, 0)
     forget_parked(l, c)
     list_remove(&c.held)
+    list_remove(&c.starving)
     c.serial = 0
     c.more = 0
     if c.out.first == NULL:
@@ -290,6 +298,11 @@ cdef void handle_frames(Loop *l, Connection *c, uint8_t *at, int64_t length) noe
     if not connection_keep(c, &l.receiver, at, end - at):
         service_finish(l, c, NO_ROOM, b"out of memory for a request")
         return
+    if c.starved and not linked(&c.starving):
+        list_append(&l.starved, &c.starving)
+        l.counters.starved += 1
+        if not budget_wait(&l.shared.requests):
+            inbox_ring(&l.inbox)         # room came meanwhile: the next turn lets it in
     if c.more and may_handle(l, c) and not linked(&c.turn):
         list_append(&l.turn, &c.turn)
 
@@ -388,6 +401,8 @@ cdef bint post(Loop *l, Connection *c, uint8_t *frame, int32_t length) noexcept 
             list_append(&l.held, &c.held)
             l.counters.stalled += 1
         return False
+    if length > CONNECTION_BUFFER_FIRST_BYTES:
+        budget_take(&l.shared.requests, length)
     l.last_serial = serial
     l.posted = True
     l.counters.posted += 1
@@ -456,6 +471,21 @@ cdef bint send_for_warming(Loop *l, Connection *c) noexcept nogil:
     return warmer_send(&l.shared.warmer, &errand)
 
 
+cdef void count_replies(Loop *l, Connection *c) noexcept nogil:
+    # What the replies of a reader that is behind hold in memory, file slices aside.
+    cdef Chain *reply = c.out.first
+    cdef int64_t bytes = 0
+    while reply != NULL:
+        bytes += reply.capacity + reply.piece_capacity * <int64_t> sizeof(Piece)
+        reply = reply.next
+    l.reply_bytes += bytes - c.reply_bytes
+    if bytes > 0 and c.reply_bytes == 0:
+        list_append(&l.behind, &c.behind)
+    elif bytes == 0:
+        list_remove(&c.behind)
+    c.reply_bytes = bytes
+
+
 cdef void send_out(Loop *l, Connection *c, bint may_wait) noexcept nogil:
     cdef Sent outcome = ALL_SENT
     cdef int64_t sent = 0
@@ -482,6 +512,8 @@ cdef void send_out(Loop *l, Connection *c, bint may_wait) noexcept nogil:
             l.posted = True
             service_close(l, c, UNSENDABLE)
             return
+        if c.out.first != NULL or c.reply_bytes > 0:
+            count_replies(l, c)
     if c.out.first == NULL:
         if c.closing:
             service_close(l, c, c.close_reason)
