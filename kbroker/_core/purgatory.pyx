@@ -301,13 +301,26 @@ cdef bint purgatory_collect(Worker *w, Peer *peer_out, Chain *reply) noexcept no
     return False
 
 
-cdef void purgatory_forget(Worker *w, const Peer *peer) noexcept nogil:
-    cdef Purgatory *home = <Purgatory *> w.purgatory
+cdef Parked *find_parked(Purgatory *home, const Peer *peer) noexcept nogil:
     cdef Parked *p
     if peer.slot < 0 or peer.slot >= home.slot_capacity:
-        return
+        return NULL
     p = home.by_slot[peer.slot]
-    if p == NULL or p.peer.generation != peer.generation:
+    return p if p != NULL and p.peer.generation == peer.generation else NULL
+
+
+cdef void purgatory_hasten(Worker *w, const Peer *peer) noexcept nogil:
+    cdef Purgatory *home = <Purgatory *> w.purgatory
+    cdef Parked *p = find_parked(home, peer)
+    if p != NULL and p.deadline_ms > mono_ms(w.clock):
+        p.deadline_ms = mono_ms(w.clock)
+        sift_up(home, p.heap_index)
+
+
+cdef void purgatory_forget(Worker *w, const Peer *peer) noexcept nogil:
+    cdef Purgatory *home = <Purgatory *> w.purgatory
+    cdef Parked *p = find_parked(home, peer)
+    if p == NULL:
         return
     take_out(home, p)
     p.drop(p)

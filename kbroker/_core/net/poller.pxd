@@ -11,6 +11,7 @@ cdef enum:
     READABLE = 1
     WRITABLE = 2
     GONE = 4
+    HALF = 8                 # the peer has said its last word; told to those who read or ask for it
 
 cdef extern from "<sys/epoll.h>" nogil:
     ctypedef union epoll_data_t:
@@ -25,7 +26,7 @@ cdef extern from "<poll.h>" nogil:
         short events
         short revents
     int poll(pollfd *fds, unsigned long count, int timeout_ms) noexcept
-    short POLLIN, POLLOUT, POLLERR, POLLHUP, POLLNVAL
+    short POLLIN, POLLOUT, POLLERR, POLLHUP, POLLNVAL, POLLRDHUP
 
 cdef struct Poller:
     bint portable

@@ -61,12 +61,12 @@ cdef void poller_close(Poller *p) noexcept nogil:
 
 
 cdef inline short poll_events(int interest) noexcept nogil:
-    return <short> ((POLLIN if interest & READABLE else 0) | (POLLOUT if interest & WRITABLE else 0))
+    return <short> ((POLLIN | POLLRDHUP if interest & READABLE else 0) | (POLLRDHUP if interest & HALF else 0) | (POLLOUT if interest & WRITABLE else 0))
 
 
 cdef inline uint32_t epoll_events(int interest) noexcept nogil:
-    # A half-closed peer is news only to those who read: the reader finds the end of the stream behind the last bytes.
-    return (EPOLLIN | EPOLLRDHUP if interest & READABLE else 0) | (EPOLLOUT if interest & WRITABLE else 0)
+    # A half-closed peer is news to those who read (they find the end of the stream behind the last bytes) or who ask.
+    return (EPOLLIN | EPOLLRDHUP if interest & READABLE else 0) | (EPOLLRDHUP if interest & HALF else 0) | (EPOLLOUT if interest & WRITABLE else 0)
 
 
 cdef int make_place(Poller *p, int fd) noexcept nogil:
@@ -169,7 +169,7 @@ cdef bint poller_next(Poller *p, uint64_t *key, int *what) noexcept nogil:
         key[0] = p.ready[p.at].data.u64
         p.at += 1
         what[0] = ((READABLE if events & (EPOLLIN | EPOLLRDHUP) else 0) | (WRITABLE if events & EPOLLOUT else 0)
-                   | (GONE if events & (EPOLLERR | EPOLLHUP) else 0))
+                   | (GONE if events & (EPOLLERR | EPOLLHUP) else 0) | (HALF if events & EPOLLRDHUP else 0))
         return True
     while p.found > 0 and p.at < p.count:
         revents = p.fds[p.at].revents
@@ -178,8 +178,9 @@ cdef bint poller_next(Poller *p, uint64_t *key, int *what) noexcept nogil:
         p.at += 1
         if revents:
             p.found -= 1
-            what[0] = ((READABLE if revents & POLLIN else 0) | (WRITABLE if revents & POLLOUT else 0)
-                       | (GONE if revents & (POLLERR | POLLHUP | POLLNVAL) else 0))
+            what[0] = ((READABLE if revents & (POLLIN | POLLRDHUP) else 0) | (WRITABLE if revents & POLLOUT else 0)
+                       | (GONE if revents & (POLLERR | POLLHUP | POLLNVAL) else 0)
+                       | (HALF if revents & POLLRDHUP else 0))
             return True
     return False
 

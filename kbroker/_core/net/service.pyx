@@ -59,10 +59,10 @@ from kbroker._core.net.loop cimport (
     make_token,
 )
 from kbroker._core.net.mailbox cimport CLOSED, Letter, events_note, inbox_ring, mailbox_post
-from kbroker._core.net.poller cimport GONE, READABLE, WRITABLE, bell_ring, poller_add, poller_change, poller_remove
+from kbroker._core.net.poller cimport GONE, HALF, READABLE, WRITABLE, bell_ring, poller_add, poller_change, poller_remove
 from kbroker._core.net.warmer cimport Errand, warmer_send
 from kbroker._core.partitions cimport view_acquire
-from kbroker._core.purgatory cimport purgatory_forget
+from kbroker._core.purgatory cimport purgatory_forget, purgatory_hasten
 from kbroker._core.wire.chain cimport Chain, Piece
 from kbroker._core.wire.cursor cimport load_be16, load_be32
 
@@ -237,10 +237,25 @@ cdef void service_event(Loop *l, Connection *c, int what) noexcept nogil:
         # Level-triggered: without dropping the interest, this would be all the loop does.
         if what & GONE:
             service_close(l, c, BY_RESET)
-        else:
+        elif c.waiting != PARKED_REQUEST or not c.long_poll:
             watch(l, c, c.interest & ~READABLE)
+        elif what & HALF:
+            hasten(l, c)
+            watch(l, c, c.interest & ~(READABLE | HALF))
+        else:
+            watch(l, c, (c.interest & ~READABLE) | HALF)
     elif not c.more:
         receive(l, c)
+
+
+cdef void hasten(Loop *l, Connection *c) noexcept nogil:
+    # Whoever asks for no more is most likely gone. Its long poll is answered now with what there is: a client that only
+    # closed its half gets that, and one that is gone answers with a reset.
+    cdef Peer peer
+    peer.loop_index = l.index
+    peer.slot = c.slot
+    peer.generation = c.generation
+    purgatory_hasten(&l.worker, &peer)
 
 
 cdef void receive(Loop *l, Connection *c) noexcept nogil:
@@ -525,7 +540,7 @@ cdef void send_out(Loop *l, Connection *c, bint may_wait) noexcept nogil:
         list_append(&l.turn, &c.turn)
     # READABLE is asked for again as soon as it may be used, but dropped only when it is in the way (service_event):
     # a client that waits for its answers costs no system call for either.
-    interest = READABLE if may_handle(l, c) and not c.more else c.interest & READABLE
+    interest = READABLE if may_handle(l, c) and not c.more else c.interest & (READABLE | HALF)
     watch(l, c, interest | (WRITABLE if outcome == BLOCKED else 0))
 
 

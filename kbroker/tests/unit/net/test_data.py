@@ -145,6 +145,58 @@ def test_a_parked_client_that_is_reset_is_forgotten(data: DataHouse) -> None:
     assert values(receive_frame(producer)) == [b"for nobody"]
 
 
+@pytest.mark.parametrize("behind", [b"", b"\0"], ids=["nothing", "more"])
+def test_a_parked_client_that_ends_its_stream_is_answered_at_once(data: DataHouse, behind: bytes) -> None:
+    gone, half = data.house.connect(data.port), data.house.connect(data.port)
+    for client in (gone, half):
+        client.sendall(fetch(1, 0, max_wait_ms=600_000) + behind)
+    eventually(lambda: data.core.counters()["requests_parked"] == 2)
+    gone.close()
+    half.shutdown(socket.SHUT_WR)
+    assert values(receive_frame(half)) == []
+    assert closed_by_server(half)
+    eventually(lambda: data.core.counters()["connections_open"] == 0)
+
+
+def test_a_produce_that_waits_for_replicas_outlives_its_clients_last_word(data: DataHouse) -> None:
+    data.partition.lead(1, 1, 2, 1, in_sync_followers=[2])
+    client = data.house.connect(data.port)
+    client.sendall(produce(1, batch(b"a")))
+    client.shutdown(socket.SHUT_WR)
+    eventually(lambda: data.core.counters()["requests_parked"] == 1)
+    other = data.house.connect(data.port)
+    other.sendall(fetch(2, 0))
+    assert values(receive_frame(other)) == []
+    turns = data.core.counters()["turns"]
+    data.partition.follower_fetched(2, 1)
+    assert base_offset(receive_frame(client)) == 0
+    assert closed_by_server(client)
+    assert data.core.counters()["turns"] - turns < 100
+
+
+def test_readers_that_do_not_read_cost_no_memory_and_hold_up_nobody(data: DataHouse) -> None:
+    producer = data.house.connect(data.port)
+    for i in range(10):
+        producer.sendall(produce(i, batch(os.urandom(900_000))))
+        receive_frame(producer)
+    asleep = [data.house.connect(data.port, receive_buffer=4096) for _ in range(50)]
+    for client in asleep:
+        client.sendall(b"".join(fetch(i, 0) for i in range(200)))
+    eventually(lambda: data.core.counters()["requests"].get(1, 0) >= 50)
+    for i in range(20):
+        producer.sendall(produce(i, batch(b"news")) + fetch(100 + i, 10 + i))
+        assert base_offset(receive_frame(producer)) == 10 + i
+        assert values(receive_frame(producer)) == [b"news"]
+    counters = data.core.counters()
+    assert counters["requests"][1] < 50 * 200  # whoever does not read is not read
+    assert counters["reply_bytes_held"] <= 50 * 64 * 1024  # what would be sent is in files
+    assert counters["request_bytes_held"] <= 50 * 64 * 1024
+    for client in asleep:
+        client.close()
+    eventually(lambda: data.core.counters()["connections_open"] == 1)
+    assert data.core.counters()["reply_bytes_held"] == 0
+
+
 def test_large_slices_reach_a_slow_reader_whole_and_in_order(data: DataHouse) -> None:
     data_bytes = b"".join(batch(os.urandom(900_000)) for _ in range(20))
     producer = data.house.connect(data.port)
