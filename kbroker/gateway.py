@@ -5,11 +5,13 @@ and it is logged with the request's key, version, client and correlation id. A f
 connection.
 
 Threads     the control loop only.
-Bounded by  the data plane, which lets one request of a connection through at a time.
+Bounded by  the data plane, which lets one request of a connection through at a time; of large ones only so many are
+            decoded at once, and the others wait as the bytes they came as.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
@@ -20,6 +22,8 @@ from kbroker.observe.logging import BrokerLog
 from kbroker.protocol import apis, codec
 
 TAKEN_AT_ONCE = 256  # frames per turn of the loop, so that timers and waiting handlers get their turn too
+LARGE_FRAME = 65_536  # bytes of a request from which on it may have to wait for others
+LARGE_AT_ONCE = 4_194_304  # bytes of such requests under way: as objects they are up to a hundred times that
 KEPT_MAX = 256  # answers kept for clients that ask the same again
 KEPT_FRAME_MAX = 1_024  # bytes of a request, and
 KEPT_REPLY_MAX = 262_144  # of a reply, beyond which it is not kept
@@ -51,6 +55,8 @@ class Gateway:
         self._log = log
         self._listener_names = listener_names
         self._spawn = spawn
+        self._large_bytes = 0  # of large requests whose handlers wait for something
+        self._waiting: deque[Posted] = deque()  # large requests that are not decoded yet
         # What was answered to whom, without the correlation ids: clients ask for the same metadata over and over.
         self._kept: dict[tuple[int, int, bytes, bytes], bytes] = {}
 
@@ -64,8 +70,18 @@ class Gateway:
             kept = self._kept.get((listener, principal, frame[:4], frame[8:]))
             if kept is not None:
                 self._mailbox.reply(token, frame[4:8] + kept)
+            elif self._large_bytes and len(frame) >= LARGE_FRAME and self._large_bytes + len(frame) > LARGE_AT_ONCE:
+                self._waiting.append((token, listener, principal, host, port, frame))
             else:
                 self._serve(token, listener, principal, f"{host}:{port}", frame)
+
+    def _serve_waiting(self) -> None:
+        while self._waiting:
+            token, listener, principal, host, port, frame = self._waiting[0]
+            if self._large_bytes and self._large_bytes + len(frame) > LARGE_AT_ONCE:
+                return
+            self._waiting.popleft()
+            self._serve(token, listener, principal, f"{host}:{port}", frame)
 
     def _keep(self, listener: int, principal: int, frame: bytes, payload: bytes) -> None:
         if len(frame) <= KEPT_FRAME_MAX and len(payload) <= KEPT_REPLY_MAX:
@@ -100,21 +116,26 @@ class Gateway:
             self._fail(token, row, request, ctx, error)
             return
         if isinstance(answer, Coroutine):
-            self._spawn(self._finish(token, row, request, ctx, answer))
+            large = len(frame) if len(frame) >= LARGE_FRAME else 0
+            self._large_bytes += large
+            self._spawn(self._finish(token, row, request, ctx, answer, large=large))
         else:
             payload = self._reply(token, row, request, ctx, answer)
             if row.steady and payload is not None:
                 self._keep(listener, principal, frame, payload)
 
     async def _finish(
-        self, token: int, row: Row, request: Any, ctx: Context, waiting: Coroutine[Any, Any, Any]
+        self, token: int, row: Row, request: Any, ctx: Context, waiting: Coroutine[Any, Any, Any], *, large: int
     ) -> None:
         try:
             answer = await waiting
         except Exception as error:
             self._fail(token, row, request, ctx, error)
-            return
-        self._reply(token, row, request, ctx, answer)
+        else:
+            self._reply(token, row, request, ctx, answer)
+        if large:
+            self._large_bytes -= large
+            self._serve_waiting()
 
     def _reply(self, token: int, row: Row, request: Any, ctx: Context, answer: Any) -> bytes | None:
         """Sends the answer; returns what was sent, if it was the answer."""

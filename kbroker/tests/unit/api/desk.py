@@ -165,14 +165,26 @@ class Desk:
         self.controller.committed = self.gateway.forget_answers
         self._token = 0
 
-    def post(self, frame: bytes) -> int:
-        """Sends one frame and waits until everything it set going is done. Its token finds the reply."""
+    def begin(self, frame: bytes) -> int:
+        """Sends one frame. What has to wait waits, until go_on()."""
         self._token += 1
         self.mailbox.posted.append((self._token, 0, 0, "127.0.0.1", 50000, frame))
         self.gateway.serve_pending()
-        while self._waiting:
-            asyncio.run(self._waiting.pop(0))  # type: ignore[arg-type]
         return self._token
+
+    def go_on(self) -> bool:
+        """Finishes the first of those that wait; False: nobody does."""
+        if not self._waiting:
+            return False
+        asyncio.run(self._waiting.pop(0))  # type: ignore[arg-type]
+        return True
+
+    def post(self, frame: bytes) -> int:
+        """Sends one frame and waits until everything it set going is done. Its token finds the reply."""
+        token = self.begin(frame)
+        while self.go_on():
+            pass
+        return token
 
     def ask(self, request: Message, version: int) -> Any:
         """The decoded response; the connection must not have been closed."""

@@ -137,3 +137,39 @@ def test_a_kept_answer_is_forgotten_when_the_image_changes() -> None:
         7,
     )
     assert ask_for_metadata(desk, "t") != before
+
+
+def test_large_requests_that_wait_are_decoded_a_few_at_a_time(put: Put) -> None:
+    decoded = []
+
+    async def wait(_request: Any, ctx: Any) -> DescribeClusterResponse:
+        return DescribeClusterResponse()
+
+    def count(request: Any, ctx: Any) -> Any:
+        decoded.append(ctx.correlation_id)
+        return wait(request, ctx)
+
+    def ask(correlation_id: int, size: int) -> int:
+        return desk.begin(codec.encode_request(DescribeClusterRequest(), 2, correlation_id) + bytes(size))
+
+    put(count)
+    desk = Desk()
+    tokens = [ask(i, 3_000_000) for i in range(3)] + [ask(i, 100) for i in range(3, 6)]
+    assert decoded == [0, 3, 4, 5]  # one large one, and the small ones behind it
+    assert desk.go_on()
+    assert decoded == [0, 3, 4, 5, 1]
+    while desk.go_on():
+        pass
+    assert decoded == [0, 3, 4, 5, 1, 2]
+    assert sorted(desk.mailbox.replies) == tokens
+
+
+def test_a_request_larger_than_all_that_may_be_under_way_is_served(put: Put) -> None:
+    async def wait(_request: Any, _ctx: Any) -> DescribeClusterResponse:
+        raise NotControllerError
+
+    put(wait)
+    desk = Desk()
+    for _ in range(2):
+        token = desk.post(codec.encode_request(DescribeClusterRequest(), 2, 1) + bytes(9_000_000))
+        assert token in desk.mailbox.replies
