@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 EVENTS_EVERY_S = 1.0  # how often the data plane is asked what should be logged
 DRAIN_MS = 5_000  # how long a stop waits for replies to leave
 BACKLOG = 4_096  # connections that may wait to be accepted; Kafka's 50 would turn a burst of clients away
+MAILBOX_SLOTS = 8_192  # requests that may wait for the control loop; Kafka's 500 is what its threads can answer at once
 THE_SYSTEMS = -1  # a socket buffer that the system sizes by itself
 RECEIVE_BUFFER_BYTES = 1_048_576  # the system's own starts small: a client of large batches waits for it to grow
 
@@ -360,6 +361,8 @@ class _Node:
 
 
 def _make_core(config: Config, clock: BrokerClock, options: Mapping[str, Any]) -> Core:
+    memory = _memory_bytes()
+    queued = config.integer("queued.max.request.bytes")
     return Core(
         clock,
         node_id=config.node_id,
@@ -368,10 +371,33 @@ def _make_core(config: Config, clock: BrokerClock, options: Mapping[str, Any]) -
         max_idle_ms=config.integer("connections.max.idle.ms"),
         max_connections=config.integer("max.connections"),
         max_connections_per_ip=config.integer("max.connections.per.ip"),
+        per_ip_overrides=[(_packed_address(host), most) for host, most in config.per_ip_overrides],
+        max_connection_creation_rate=config.integer("max.connection.creation.rate"),
+        mailbox_slots=_given(config, "queued.max.requests", MAILBOX_SLOTS),
+        request_bytes_max=queued if queued > 0 else memory // 4,
+        reply_bytes_max=memory // 8,
         fetch_max_bytes=config.integer("fetch.max.bytes"),
         fetch_sessions_max=config.integer("max.incremental.fetch.session.cache.slots"),
         **options,
     )
+
+
+def _memory_bytes() -> int:
+    """What this process may use: the machine's memory, or less if its control group says so."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+    except OSError:
+        return memory
+    return min(memory, int(limit)) if limit.isdigit() else memory
+
+
+def _packed_address(host: str) -> bytes:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
+    except OSError as problem:
+        raise ConfigError(f"max.connections.per.ip.overrides names {host}, which has no address: {problem}.") from None
+    return socket.inet_pton(family, str(address[0]))
 
 
 def _given(config: Config, name: str, otherwise: int) -> int:

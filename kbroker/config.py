@@ -128,6 +128,7 @@ class Config:
         self.advertised_listeners: list[Listener] = []
         self._read_listeners()
         self._check_roles()
+        self._check_limits()
         self._check_directories()
 
     @classmethod
@@ -202,6 +203,20 @@ class Config:
                 raise ConfigError(f"controller.quorum.voters holds {item!r}: write it as id@host:port.")
             ids.append(int(voter_id))
         return ids or [self.node_id]
+
+    @property
+    def per_ip_overrides(self) -> list[tuple[str, int]]:
+        """max.connections.per.ip.overrides: host names or addresses, and how many connections each may have."""
+        name = "max.connections.per.ip.overrides"
+        found = []
+        for item in (self.text(name) or "").split(","):
+            host, colon, count = item.strip().rpartition(":")
+            if not item.strip():
+                continue
+            if not colon or not host or not count.strip().isdigit():
+                raise ConfigError(f"{name} holds {item.strip()!r}: write it as host:count.")
+            found.append((host.strip().strip("[]"), int(count)))
+        return found
 
     @property
     def unsupported(self) -> list[Unsupported]:
@@ -432,6 +447,18 @@ class Config:
     def _check_directories(self) -> None:
         if self.metadata_log_dir not in self.log_dirs:
             raise ConfigError(f"metadata.log.dir is {self.metadata_log_dir}, but it must be one of log.dirs.")
+
+    def _check_limits(self) -> None:
+        queued, largest = self.integer("queued.max.request.bytes"), self.integer("socket.request.max.bytes")
+        if 0 < queued < largest:
+            raise ConfigError(
+                f"queued.max.request.bytes is {queued}, but it must be at least socket.request.max.bytes ({largest})."
+            )
+        overrides = self.per_ip_overrides
+        if self.integer("max.connections.per.ip") == 0 and not overrides:
+            raise ConfigError(
+                "max.connections.per.ip can be zero only if max.connections.per.ip.overrides lets someone in."
+            )
 
     def _check_roles(self) -> None:
         roles = self.items("process.roles")

@@ -19,6 +19,7 @@ cdef class Core:
     cdef bint _started
     cdef bint _closed
     cdef void _release(self) noexcept
+    cdef int _override(self, bytes host, int own_max) except 1
     cdef void _give_back(self, token)
     cdef void _put(self, int loop_index, Message *m) noexcept
     cdef int _view_index(self, ViewHandle view) except -1

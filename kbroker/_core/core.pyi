@@ -39,6 +39,8 @@ class Core:
         max_idle_ms: int = 600000,
         max_connections: int = 2147483647,
         max_connections_per_ip: int = 2147483647,
+        per_ip_overrides: Sequence[tuple[bytes, int]] = (),  # packed addresses
+        max_connection_creation_rate: int = 2147483647,
         mailbox_slots: int = 8192,
         mailbox_max_bytes: int = 268435456,
         request_bytes_max: int = 1073741824,

@@ -18,13 +18,14 @@ from kbroker._core.limits cimport (
     LOOPS_MAX,
     MAILBOX_BYTES_MAX,
     MAILBOX_SLOTS,
+    MAILBOX_SLOTS_MAX,
     REPLY_BYTES_MAX,
     REQUEST_BYTES_MAX,
     VIEWS_MAX,
 )
 from kbroker._core.net.binding import bind_socket
 from kbroker._core.net.budget cimport budget_give
-from kbroker._core.net.listener cimport admission_close, admission_open
+from kbroker._core.net.listener cimport admission_close, admission_open, admission_override
 from kbroker._core.net.loop cimport (
     API_KEYS,
     CLOSE_REASONS,
@@ -75,6 +76,7 @@ CLOSE_REASON_NAMES = (
 )
 EVENT_NAMES = ("closed", "refused", "accept_paused")
 
+
 cdef enum:
     TAKE_AT_ONCE = 256
 
@@ -98,6 +100,8 @@ cdef class Core:
         long long max_idle_ms=600000,
         int max_connections=INT32_MAX,
         int max_connections_per_ip=INT32_MAX,
+        per_ip_overrides=(),
+        int max_connection_creation_rate=INT32_MAX,
         int mailbox_slots=MAILBOX_SLOTS,
         long long mailbox_max_bytes=MAILBOX_BYTES_MAX,
         long long request_bytes_max=REQUEST_BYTES_MAX,
@@ -111,6 +115,7 @@ cdef class Core:
             raise ValueError(f"num.network.threads is {network_threads}, not between 1 and {LOOPS_MAX}")
         if mailbox_slots < 1:
             raise ValueError(f"a mailbox needs slots, not {mailbox_slots}")
+        mailbox_slots = min(mailbox_slots, MAILBOX_SLOTS_MAX)
         memset(&self.s, 0, sizeof(self.s))
         self._clock = clock
         self._threads = []
@@ -135,7 +140,9 @@ cdef class Core:
         self._opened = True
         cdef int failed = mailbox_open(&self.s.mailbox, mailbox_slots, mailbox_max_bytes, portable)
         failed = events_open(&self.s.events) or failed
-        failed = admission_open(&self.s.admission, max_connections, max_connections_per_ip) or failed
+        failed = admission_open(&self.s.admission, max_connections, max_connections_per_ip, max_connection_creation_rate) or failed
+        for host, own_max in per_ip_overrides:
+            failed = self._override(host, own_max) or failed
         failed = bell_open(&self.s.emptied, portable) or failed
         self.s.loops = <Loop **> calloc(network_threads, sizeof(Loop *))
         self.s.sessions = sessions_create(fetch_sessions_max)
@@ -151,6 +158,15 @@ cdef class Core:
             self.s.loop_count += 1
         if failed:
             raise OSError(-failed, os.strerror(-failed))
+
+    cdef int _override(self, bytes host, int own_max) except 1:
+        cdef Address address
+        if len(host) not in (4, 16):
+            raise ValueError(f"an address has 4 or 16 bytes, not {len(host)}")
+        memset(&address, 0, sizeof(address))
+        address.v6 = len(host) == 16
+        memcpy(address.host, PyBytes_AS_STRING(host), len(host))
+        return admission_override(&self.s.admission, &address, own_max)
 
     def __dealloc__(self):
         # Never while a thread runs: a running thread holds a reference.

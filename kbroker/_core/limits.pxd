@@ -8,6 +8,7 @@ cdef enum:
     REQUEST_BYTES_MAX = 1073741824         # what all clients together have sent and is not answered, unless the broker says otherwise
     REPLY_BYTES_MAX = 536870912            # and the unsent replies of all of them
     MAILBOX_SLOTS = 8192                   # posted requests not yet taken by the control loop
+    MAILBOX_SLOTS_MAX = 1048576            # however many queued.max.requests asks for: no more connections than that have one each
     MAILBOX_BYTES_MAX = 268435456          # and their bytes
     EPOLL_EVENTS = 256
     ACCEPT_BURST = 64                      # connections per turn; the others of a burst come with the next turns
@@ -51,5 +52,6 @@ cdef enum:
     VIEWS_MAX = 64
     SLEEP_MS = 500                         # a clock set ahead is noticed within this
     SLEEP_HELD_MS = 10                     # and a held one within this
+    CONNECTION_RATE_WINDOW_S = 10          # max.connection.creation.rate is kept over this long
     ACCEPT_RETRY_MS = 100                  # when descriptors have run out
     DECODE_BUDGET_BYTES = 67108864         # objects made from one request, beyond the size of the request itself

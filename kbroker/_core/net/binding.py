@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import socket
 
+# A peer that vanished without a word is asked after five minutes of silence, and given up two minutes later.
+KEEP_ALIVE = {"TCP_KEEPIDLE": 300, "TCP_KEEPINTVL": 30, "TCP_KEEPCNT": 4}
+
 
 def bind_socket(host: str, port: int, backlog: int, receive_buffer_bytes: int, send_buffer_bytes: int) -> socket.socket:
     """A non-blocking socket that listens; a buffer size below 1 leaves the choice to the system."""
@@ -17,6 +20,9 @@ def bind_socket(host: str, port: int, backlog: int, receive_buffer_bytes: int, s
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEP_ALIVE.items():
+            if hasattr(socket, name):
+                listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if address[0] == "::" else 1)

@@ -6,7 +6,7 @@
 # Invariants  one exclusive listening socket per listener: SO_REUSEPORT would let a second broker bind the same port unnoticed.
 #             Accepted sockets are non-blocking and close-on-exec; they inherit the rest (no delay, keep-alive, buffer sizes)
 #             from the listening socket, which saves their system calls.
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker._core.net.mailbox cimport Address
 from kbroker._core.partitions cimport pthread_mutex_t
@@ -21,6 +21,7 @@ cdef enum:
 cdef struct AddressCount:
     AddressCount *next
     int32_t count
+    int32_t own_max            # of max.connections.per.ip.overrides; -1: the general one. One with its own stays for good
     uint8_t v6
     uint8_t host[16]
 
@@ -31,10 +32,16 @@ cdef struct Admission:
     int32_t open
     int32_t waiting                # accepting stands still until someone leaves
     AddressCount **buckets         # NULL: addresses are not counted
+    int32_t rate                   # max.connection.creation.rate, a second; INT32_MAX: any. Only the first loop looks at these
+    double allowance               # connections that may come at once, by now
+    int64_t reckoned_us            # when `allowance` was
 
 cdef int accept_next(int listening_fd, Address *address) noexcept nogil
 
-cdef int admission_open(Admission *a, int32_t connections_max, int32_t per_address_max) noexcept nogil
+cdef int admission_open(Admission *a, int32_t connections_max, int32_t per_address_max, int32_t rate) noexcept nogil
+cdef int admission_override(Admission *a, const Address *address, int32_t own_max) noexcept nogil   # before the loops run; 0 or -errno
+# Milliseconds until one more may come (KIP-612); 0: now. admission_enter counts it.
+cdef int64_t admission_delay_ms(Admission *a, int64_t now_us) noexcept nogil
 cdef void admission_close(Admission *a) noexcept nogil
 cdef bint admission_full(Admission *a) noexcept nogil                             # then `waiting` is noted
 cdef bint admission_enter(Admission *a, const Address *address) noexcept nogil    # False: too many from there

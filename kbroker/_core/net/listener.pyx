@@ -1,9 +1,10 @@
 # Accepting connections, and the counts that limit them.
 from libc.errno cimport ENOMEM, errno
-from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
+from kbroker._core.limits cimport CONNECTION_RATE_WINDOW_S
 from kbroker._core.partitions cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
 from kbroker._core.wire.cursor cimport load_be16
 
@@ -62,15 +63,57 @@ cdef int accept_next(int listening_fd, Address *address) noexcept nogil:
     return fd
 
 
-cdef int admission_open(Admission *a, int32_t connections_max, int32_t per_address_max) noexcept nogil:
+cdef int admission_open(Admission *a, int32_t connections_max, int32_t per_address_max, int32_t rate) noexcept nogil:
     memset(a, 0, sizeof(Admission))
     pthread_mutex_init(&a.lock, NULL)
     a.connections_max = connections_max
     a.per_address_max = per_address_max
-    if per_address_max == 0x7fffffff:
-        return 0
-    a.buckets = <AddressCount **> calloc(ADDRESS_BUCKETS, sizeof(AddressCount *))
+    a.rate = rate
+    a.allowance = <double> rate * CONNECTION_RATE_WINDOW_S
+    return 0 if per_address_max == INT32_MAX else count_addresses(a)
+
+
+cdef int count_addresses(Admission *a) noexcept nogil:
+    if a.buckets == NULL:
+        a.buckets = <AddressCount **> calloc(ADDRESS_BUCKETS, sizeof(AddressCount *))
     return 0 if a.buckets != NULL else -ENOMEM
+
+
+cdef int admission_override(Admission *a, const Address *address, int32_t own_max) noexcept nogil:
+    cdef AddressCount **at
+    if count_addresses(a) != 0:
+        return -ENOMEM
+    at = find_count(a, address)
+    if at[0] == NULL:
+        at[0] = new_count(address)
+    if at[0] == NULL:
+        return -ENOMEM
+    at[0].own_max = own_max
+    return 0
+
+
+cdef int64_t admission_delay_ms(Admission *a, int64_t now_us) noexcept nogil:
+    # Kafka measures the rate over a window of ten seconds, so that many may come at once after a pause.
+    cdef double most = <double> a.rate * CONNECTION_RATE_WINDOW_S
+    if a.rate == INT32_MAX:
+        return 0
+    if a.rate == 0:
+        return INT32_MAX
+    if a.reckoned_us > 0:
+        a.allowance = min(most, a.allowance + (now_us - a.reckoned_us) * 1e-6 * a.rate)
+    a.reckoned_us = now_us
+    if a.allowance < 1:
+        return 1 + <int64_t> ((1 - a.allowance) * 1000 / a.rate)
+    return 0
+
+
+cdef AddressCount *new_count(const Address *address) noexcept nogil:
+    cdef AddressCount *entry = <AddressCount *> calloc(1, sizeof(AddressCount))
+    if entry != NULL:
+        entry.own_max = -1
+        entry.v6 = address.v6
+        memcpy(entry.host, address.host, 16)
+    return entry
 
 
 cdef void admission_close(Admission *a) noexcept nogil:
@@ -121,16 +164,14 @@ cdef bint admission_enter(Admission *a, const Address *address) noexcept nogil:
         at = find_count(a, address)
         entry = at[0]
         if entry == NULL and a.per_address_max > 0:
-            entry = <AddressCount *> calloc(1, sizeof(AddressCount))
-            if entry != NULL:
-                entry.v6 = address.v6
-                memcpy(entry.host, address.host, 16)
-                at[0] = entry
-        welcome = entry != NULL and entry.count < a.per_address_max
+            entry = new_count(address)
+            at[0] = entry
+        welcome = entry != NULL and entry.count < (entry.own_max if entry.own_max >= 0 else a.per_address_max)
         if welcome:
             entry.count += 1
     if welcome:
         a.open += 1
+    a.allowance -= 1                     # whoever is turned away has been a connection too
     pthread_mutex_unlock(&a.lock)
     return welcome
 
@@ -146,7 +187,7 @@ cdef bint admission_leave(Admission *a, const Address *address) noexcept nogil:
         entry = at[0]
         if entry != NULL:
             entry.count -= 1
-            if entry.count == 0:
+            if entry.count == 0 and entry.own_max < 0:
                 at[0] = entry.next
                 free(entry)
     waiting = a.waiting

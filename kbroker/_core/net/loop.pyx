@@ -23,7 +23,7 @@ from kbroker._core.net.connection cimport (
     receiver_open,
 )
 from kbroker._core.net.egress cimport egress_chain, egress_close, egress_recycle
-from kbroker._core.net.listener cimport accept_next, admission_enter, admission_full, admission_leave
+from kbroker._core.net.listener cimport accept_next, admission_delay_ms, admission_enter, admission_full, admission_leave
 from kbroker._core.net.mailbox cimport (
     ACCEPT_PAUSED,
     ADOPT,
@@ -242,8 +242,8 @@ cdef int sleep_ms(Loop *l) noexcept nogil:
     parked_due = purgatory_next_deadline(&l.worker)
     if 0 <= parked_due < due:
         due = parked_due
-    if l.accept_again_ms != 0 and longest > ACCEPT_RETRY_MS:
-        longest = ACCEPT_RETRY_MS
+    if l.accept_again_ms != 0:
+        longest = min(longest, ACCEPT_RETRY_MS, max(0, l.accept_again_ms - mono_us() // 1000))
     if due == INT64_MAX or due - now > longest:
         return <int> longest
     return <int> (due - now) if due > now else 0
@@ -465,10 +465,10 @@ cdef void watch_listeners(Loop *l, bint watched) noexcept nogil:
             poller_change(&l.poller, l.listeners[i].fd, special_key(i), READABLE if watched else 0)
 
 
-cdef void pause_accepting(Loop *l, const char *why, const Address *address) noexcept nogil:
+cdef void pause_accepting(Loop *l, int64_t milliseconds, const char *why, const Address *address) noexcept nogil:
     # Further clients wait in the backlog. The listening sockets stay readable: watching them would be a busy loop.
     watch_listeners(l, False)
-    l.accept_again_ms = mono_us() // 1000 + ACCEPT_RETRY_MS
+    l.accept_again_ms = mono_us() // 1000 + milliseconds
     events_note(&l.shared.events, ACCEPT_PAUSED, why, address)
     l.posted = True
 
@@ -487,6 +487,7 @@ cdef void maybe_accept_again(Loop *l, bint heard) noexcept nogil:
 
 cdef void accept_burst(Loop *l, int32_t i) noexcept nogil:
     cdef Address address
+    cdef int64_t delay_ms
     cdef int accepted
     cdef int fd
     memset(&address, 0, sizeof(address))
@@ -495,11 +496,15 @@ cdef void accept_burst(Loop *l, int32_t i) noexcept nogil:
     for accepted in range(ACCEPT_BURST):
         if admission_full(&l.shared.admission):
             l.accept_full = True
-            pause_accepting(l, b"max.connections is reached", &address)
+            pause_accepting(l, ACCEPT_RETRY_MS, b"max.connections is reached", &address)
+            return
+        delay_ms = admission_delay_ms(&l.shared.admission, mono_us())
+        if delay_ms > 0:
+            pause_accepting(l, delay_ms, b"max.connection.creation.rate is reached", &address)
             return
         fd = accept_next(l.listeners[i].fd, &address)
         if fd == -EMFILE or fd == -ENFILE or fd == -ENOBUFS or fd == -ENOMEM:
-            pause_accepting(l, b"out of file descriptors or socket memory", &address)
+            pause_accepting(l, ACCEPT_RETRY_MS, b"out of file descriptors or socket memory", &address)
             return
         if fd == -EAGAIN:
             return

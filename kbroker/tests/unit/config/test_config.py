@@ -235,3 +235,23 @@ def test_kafkas_own_server_properties_start_a_node() -> None:
     config = Config(stock)
     assert [str(one) for one in config.listeners] == ["PLAINTEXT://:9092"]
     assert [str(one) for one in config.advertised_listeners] == ["PLAINTEXT://localhost:9092"]
+
+
+def test_memory_for_requests_holds_at_least_one_of_the_largest() -> None:
+    assert Config({"queued.max.request.bytes": "104857600"}).unsupported == []
+    assert Config({"queued.max.request.bytes": "0"}).unsupported == []
+    with pytest.raises(ConfigError, match=r"at least socket\.request\.max\.bytes \(104857600\)"):
+        Config({"queued.max.request.bytes": "1000"})
+    Config({"queued.max.request.bytes": "1000", "socket.request.max.bytes": "1000"})
+
+
+def test_limits_of_single_addresses_are_read() -> None:
+    name = "max.connections.per.ip.overrides"
+    config = Config({name: "127.0.0.1:200, some.host:3,[::1]:0", "max.connections.per.ip": "0"})
+    assert config.per_ip_overrides == [("127.0.0.1", 200), ("some.host", 3), ("::1", 0)]
+    assert config.unsupported == []
+    for wrong in ("127.0.0.1", ":5", "host:many"):
+        with pytest.raises(ConfigError, match="write it as host:count"):
+            Config({name: wrong})
+    with pytest.raises(ConfigError, match="can be zero only if"):
+        Config({"max.connections.per.ip": "0"})

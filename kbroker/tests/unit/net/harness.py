@@ -8,7 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kbroker._core.clock import BrokerClock
 from kbroker._core.core import Core
@@ -109,7 +109,7 @@ class House:
         self._cores: list[Core] = []
         self._sockets: list[socket.socket] = []
 
-    def core(self, *, host: str = "127.0.0.1", start: bool = True, **settings: int) -> tuple[Core, int]:
+    def core(self, *, host: str = "127.0.0.1", start: bool = True, **settings: Any) -> tuple[Core, int]:
         core = Core(self.clock, node_id=1, portable=self.portable, **settings)
         self._cores.append(core)
         port = core.listen(host, 0)

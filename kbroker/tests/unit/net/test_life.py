@@ -184,6 +184,8 @@ def test_accepted_sockets_send_without_delay(house: House) -> None:
                 checked += 1
                 assert copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
                 assert copy.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                assert copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 300
+                assert copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT) == 4
     assert checked == 1
 
 

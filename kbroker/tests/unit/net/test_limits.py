@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+from kbroker._core.clock import BrokerClock
+from kbroker._core.core import Core
+
 from .harness import House, closed_by_server, eventually, frame, gather, receive_frame, request, take_one
 
 OUT_OF_DESCRIPTORS = """
@@ -209,3 +212,46 @@ def test_a_full_house_closes_with_all_its_threads(house: House) -> None:
     core.close()
     assert closed_by_server(inside)
     assert closed_by_server(waiting)
+
+
+def test_an_address_may_have_its_own_limit(house: House) -> None:
+    core, port = house.core(max_connections_per_ip=1, per_ip_overrides=[(b"\x7f\0\0\x01", 2)])
+    house.control(core)
+    welcome = [house.connect(port) for _ in range(2)]
+    eventually(lambda: core.counters()["connections_open"] == 2)
+    assert closed_by_server(house.connect(port))
+    for client in welcome:
+        client.close()
+    eventually(lambda: core.counters()["connections_open"] == 0)
+    again = [house.connect(port) for _ in range(2)]  # the limit stays when nobody from there is connected
+    for client in again:
+        client.sendall(request(1))
+        assert frame(receive_frame(client)) == request(1)
+
+
+def test_an_address_may_be_let_in_alone(house: House) -> None:
+    core, port = house.core(host="", max_connections_per_ip=0, per_ip_overrides=[(bytes(15) + b"\x01", 5)])
+    house.control(core)
+    assert closed_by_server(house.connect(port))
+    client = house.connect(port, host="::1")
+    client.sendall(request(1))
+    assert frame(receive_frame(client)) == request(1)
+
+
+def test_connections_faster_than_their_rate_wait_in_the_backlog(house: House) -> None:
+    core, port = house.core(max_connection_creation_rate=2)
+    house.control(core)
+    clients = [house.connect(port) for _ in range(22)]  # a window of ten seconds holds 20
+    for i, client in enumerate(clients):
+        client.sendall(request(i))
+    for i, client in enumerate(clients[:20]):
+        assert frame(receive_frame(client)) == request(i)
+    assert ("accept_paused", "max.connection.creation.rate is reached") in [event[:2] for event in gather(core.events)]
+    for i, client in enumerate(clients[20:], 20):
+        assert frame(receive_frame(client)) == request(i)
+    assert core.counters()["connections_closed"]["too_many_from_address"] == 0
+
+
+def test_what_is_not_an_address_is_refused() -> None:
+    with pytest.raises(ValueError, match="4 or 16 bytes"):
+        Core(BrokerClock(), node_id=1, per_ip_overrides=[(b"abc", 1)])
