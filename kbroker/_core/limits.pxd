@@ -50,6 +50,8 @@ cdef enum:
     LOOPS_MAX = 64
     LISTENERS_MAX = 64
     VIEWS_MAX = 64
+    PARTING_MS = 30000                     # how long a closed connection may take to receive what it was sent
+    PARTING_LOOK_MS = 10                   # how often that is looked at
     SLEEP_MS = 500                         # a clock set ahead is noticed within this
     SLEEP_HELD_MS = 10                     # and a held one within this
     CONNECTION_RATE_WINDOW_S = 10          # max.connection.creation.rate is kept over this long

@@ -34,6 +34,10 @@ cdef enum Waiting:
     POSTED_REQUEST = 2               # the control loop has it
     STALLED_REQUEST = 3              # the control loop shall have it: the mailbox was full, the frame is the first in `own`
 
+cdef enum Closing:
+    CLOSE_WHEN_SENT = 1
+    PARTING = 2                      # our half is closed; what still comes is thrown away until everything sent has arrived
+
 cdef struct Connection
 
 cdef struct Link:                    # a place in one of the loop's lists
@@ -49,7 +53,7 @@ cdef struct Connection:
     int8_t waiting
     int8_t long_poll                 # the parked request is a Fetch: a drain does not wait for it
     int8_t warming                   # the warmer reads the next slice: nothing is sent meanwhile
-    int8_t closing                   # closes once everything is sent
+    int8_t closing                   # CLOSE_WHEN_SENT, PARTING; 0: it stays
     int8_t more                      # `own` may hold whole frames that had to wait
     int8_t large                     # the last frame was: receive into `own`, to the frame's end
     int8_t close_reason              # of `closing`

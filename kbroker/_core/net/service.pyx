@@ -1,5 +1,5 @@
 # One connection's share of a turn.
-from libc.errno cimport EAGAIN, EINTR, ENOMEM
+from libc.errno cimport EAGAIN, EINTR, ENOMEM, errno
 from libc.stdint cimport UINT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, realloc
@@ -14,7 +14,10 @@ from kbroker._core.limits cimport (
     FRAME_HEADER_MIN_BYTES,
     FRAMES_PER_TURN,
     LARGE_FRAME_BYTES,
+    PARTING_LOOK_MS,
+    PARTING_MS,
     RECEIVE_BYTES_PER_TURN,
+    RECEIVE_CHUNK_BYTES,
     REPLIES_IN_FLIGHT_MAX,
     REPLY_BYTES_IN_FLIGHT_MAX,
     SENDFILE_CHUNK_BYTES,
@@ -22,7 +25,9 @@ from kbroker._core.limits cimport (
 from kbroker._core.net.budget cimport budget_take, budget_wait
 from kbroker._core.net.connection cimport (
     NO_REQUEST,
+    CLOSE_WHEN_SENT,
     PARKED_REQUEST,
+    PARTING,
     POSTED_REQUEST,
     STALLED_REQUEST,
     connection_keep,
@@ -65,6 +70,15 @@ from kbroker._core.partitions cimport view_acquire
 from kbroker._core.purgatory cimport purgatory_forget, purgatory_hasten
 from kbroker._core.wire.chain cimport Chain, Piece
 from kbroker._core.wire.cursor cimport load_be16, load_be32
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t recv(int fd, void *into, size_t length, int flags) noexcept
+    int shutdown(int fd, int how) noexcept
+    int SHUT_WR
+
+cdef extern from "<sys/ioctl.h>" nogil:
+    int ioctl(int fd, unsigned long what, int *count) noexcept
+    unsigned long FIONREAD, TIOCOUTQ
 
 cdef enum:
     FETCH_KEY = 1
@@ -221,8 +235,44 @@ cdef void service_finish(Loop *l, Connection *c, int reason, const char *text) n
     if c.out.first == NULL:
         service_close(l, c, reason)
         return
-    c.closing = 1
+    c.closing = CLOSE_WHEN_SENT
     c.close_reason = reason
+
+
+cdef inline int asked(int fd, unsigned long what) noexcept nogil:
+    cdef int count = 0
+    return count if ioctl(fd, what, &count) == 0 else 0
+
+
+cdef void part(Loop *l, Connection *c, int reason) noexcept nogil:
+    # Everything is sent. To close a socket with bytes unread is to reset it, and what the client has not received by then is
+    # lost. So whoever sent more than we answer, and has not received all we sent, is parted from gently.
+    if asked(c.fd, TIOCOUTQ) == 0 or (c.filled == c.start and asked(c.fd, FIONREAD) == 0):
+        service_close(l, c, reason)
+        return
+    connection_keep(c, &l.receiver, NULL, 0)
+    list_remove(&c.starving)
+    forget_parked(l, c)
+    c.more = 0
+    c.closing = PARTING
+    c.close_reason = reason
+    c.begun_ms = l.now_ms
+    shutdown(c.fd, SHUT_WR)
+    watch(l, c, READABLE)
+    service_mute(l, c, PARTING_LOOK_MS)
+
+
+cdef void go_on_parting(Loop *l, Connection *c) noexcept nogil:
+    cdef int64_t thrown = 0
+    cdef ssize_t n = 1
+    while n > 0 and thrown < RECEIVE_BYTES_PER_TURN:
+        n = recv(c.fd, l.receiver.chunk, RECEIVE_CHUNK_BYTES, 0)
+        thrown += n
+    if n == 0 or (n < 0 and errno != EAGAIN and errno != EINTR) or asked(c.fd, TIOCOUTQ) == 0 \
+            or l.now_ms - c.begun_ms >= PARTING_MS:
+        service_close(l, c, c.close_reason)
+    elif c.muted_until_ms == 0:
+        service_mute(l, c, PARTING_LOOK_MS)
 
 
 # ---- in ----
@@ -231,6 +281,9 @@ cdef void service_event(Loop *l, Connection *c, int what) noexcept nogil:
     if what & WRITABLE:
         flush(l, c)
     if c.fd < 0 or not what & (READABLE | GONE):
+        return
+    if c.closing == PARTING:
+        go_on_parting(l, c)
         return
     if not may_handle(l, c):
         # The client's next request waits for this one's answer (or it is gone altogether, and nobody waits).
@@ -530,11 +583,11 @@ cdef void send_out(Loop *l, Connection *c, bint may_wait) noexcept nogil:
         if c.out.first != NULL or c.reply_bytes > 0:
             count_replies(l, c)
     if c.out.first == NULL:
-        if c.closing:
-            service_close(l, c, c.close_reason)
+        if c.closing == PARTING:
+            go_on_parting(l, c)
             return
-        if l.draining and not in_progress(c):
-            service_close(l, c, DRAINED)
+        if c.closing or (l.draining and not in_progress(c)):
+            part(l, c, c.close_reason if c.closing else <int> DRAINED)
             return
     if (outcome == TURN_OVER or ((c.more or hidden_bytes(c) > 0) and may_handle(l, c))) and not linked(&c.turn):
         list_append(&l.turn, &c.turn)

@@ -110,6 +110,37 @@ def test_a_drain_finishes_what_was_begun(house: House) -> None:
     assert core.counters()["connections_open"] == 0
 
 
+def test_a_drain_sends_its_replies_to_clients_that_have_asked_for_more(house: House) -> None:
+    core, port = house.core()
+    client = house.connect(port)
+    client.sendall(request(1))
+    posted = take_one(core)
+    client.sendall(request(2))  # nobody reads it any more: to close now would reset
+    done: list[bool] = []
+    draining = threading.Thread(target=lambda: done.append(core.drain(30_000)))
+    draining.start()
+    eventually(lambda: refuses(port))
+    core.reply(posted[0], bytes(5_000_000))
+    eventually(lambda: core.counters()["bytes_out"] > 0)
+    client.sendall(request(3))
+    assert receive_frame(client) == bytes(5_000_000)
+    draining.join()
+    assert done == [True]
+    assert core.counters()["connections_closed"]["drained"] == 1
+
+
+def test_a_refused_client_gets_the_answers_before_it(house: House) -> None:
+    core, port = house.core()
+    client = house.connect(port)
+    client.sendall(request(1))
+    posted = take_one(core)
+    client.sendall(struct.pack(">i", -1) + bytes(100_000))
+    core.reply(posted[0], bytes(5_000_000), close_after=True)
+    eventually(lambda: core.counters()["bytes_out"] > 0)
+    assert receive_frame(client) == bytes(5_000_000)
+    eventually(lambda: core.counters()["connections_closed"]["by_control"] == 1)
+
+
 def test_a_drain_gives_up_after_its_time(house: House) -> None:
     core, port = house.core()
     client = house.connect(port)
