@@ -8,8 +8,11 @@ import struct
 import threading
 from collections.abc import Callable
 
+import pytest
+
 import kbroker
 from kbroker._core.record.records import Record, build_batch, iterate
+from kbroker.broker import StartError
 from kbroker.protocol import codec
 from kbroker.protocol.messages import ApiVersionsRequest, FetchRequest, FetchResponse, ProduceRequest, ProduceResponse
 from kbroker.tests.integration.wire import Connection
@@ -44,7 +47,7 @@ def test_a_thousand_clients_at_once_are_all_answered_without_a_second_try(broker
             clients.append(client)
         for client in clients:
             poller.register(client, select.POLLOUT)
-        connected = set()
+        connected: set[int] = set()
         while len(connected) < CROWD:
             for fd, what in poller.poll(30_000):
                 assert what == select.POLLOUT, "a connection was refused"
@@ -141,3 +144,26 @@ def test_a_stop_under_load_loses_nothing_that_was_acknowledged(
             found.update((record.offset, record.value) for record in iterate(partition.records))
     for i, offsets in enumerate(acks):
         assert [found[offset] for offset in offsets] == [b"%d-%d" % (i, n) for n in range(len(offsets))]
+
+
+def test_limits_given_as_settings_hold(start_broker: Callable[..., kbroker.Broker]) -> None:
+    settings = {
+        "max.connections.per.ip": 0,
+        "max.connections.per.ip.overrides": "localhost:1,127.0.0.1:2",
+        "max.connection.creation.rate": 1_000,
+        "queued.max.requests": 1,
+        "queued.max.request.bytes": 1_000_000,
+        "socket.request.max.bytes": 1_000_000,
+    }
+    broker = start_broker(config=settings)
+    assert broker.config.unsupported == []
+    with Connection(broker.port) as first, Connection(broker.port) as second:
+        first.create_topic("t")
+        assert second.topic_id("t") == first.topic_id("t")
+        with Connection(broker.port) as third:
+            assert third.is_closed()
+
+
+def test_a_limit_for_a_host_without_an_address_is_refused(start_broker: Callable[..., kbroker.Broker]) -> None:
+    with pytest.raises(StartError, match=r"names nowhere\.invalid, which has no address"):
+        start_broker(config={"max.connections.per.ip.overrides": "nowhere.invalid:1"})
