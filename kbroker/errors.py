@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
 NONE = 0
+MESSAGE_MAX_CHARS = 8_000  # in UTF-8 within a string's 32,767 bytes, whatever a client sent and we quote
 
 
 class KafkaError(Exception):
@@ -22,6 +23,8 @@ class KafkaError(Exception):
     refresh_metadata: ClassVar[bool] = False
 
     def __init__(self, message: str | None = None) -> None:
+        if message is not None and len(message) > MESSAGE_MAX_CHARS:
+            message = message[: MESSAGE_MAX_CHARS - 1] + "…"
         super().__init__(message or self.name)
         self.message = message
 

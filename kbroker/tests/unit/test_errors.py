@@ -25,6 +25,13 @@ def test_an_error_without_a_message_is_called_by_kafkas_name() -> None:
     assert (str(raised), raised.message) == ("group g has moved", "group g has moved")
 
 
+def test_a_message_that_quotes_a_client_at_length_still_fits_a_string_of_the_wire() -> None:
+    raised = errors.InvalidTopicError("\N{GRINNING FACE}" * 32_767)
+    assert raised.message is not None
+    assert raised.message.endswith("…")
+    assert len(raised.message.encode()) <= 32_767
+
+
 def test_an_unknown_code_is_an_unknown_server_error() -> None:
     assert errors.by_code(9999) is errors.UnknownServerError
     assert errors.name_of(9999) == "UNKNOWN(9999)"

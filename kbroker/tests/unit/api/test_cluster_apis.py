@@ -55,6 +55,13 @@ def desk_with_topic() -> Desk:
     return desk
 
 
+@pytest.mark.parametrize("kind", [TOPIC, BROKER])
+@pytest.mark.parametrize("name", ["x" * 32_767, "\\" * 32_767])
+def test_describe_configs_of_an_endless_name_is_refused_with_its_own_error(kind: int, name: str) -> None:
+    result = describe_configs(Desk(), kind, name)
+    assert result.error_code == (17 if kind == TOPIC else 42)
+
+
 @pytest.mark.parametrize("version", range(1, 5))
 def test_describe_configs_of_a_topic_tells_value_source_and_type(version: int) -> None:
     result = describe_configs(desk_with_topic(), TOPIC, "t", version=version)
