@@ -37,6 +37,7 @@ from kbroker.storage.log_dirs import DataDirectoryError, LogDirs
 if TYPE_CHECKING:
     import asyncio
 
+    from kbroker._core.core import Counters
     from kbroker._core.partitions import ViewHandle
     from kbroker.cluster.delta import Delta
     from kbroker.cluster.image import ClusterImage
@@ -130,6 +131,12 @@ class Broker:
         """The port of the first listener."""
         return self._advertised[0].port
 
+    def counters(self) -> Counters:
+        """What the data plane of a running broker has done and holds now, read without disturbing it."""
+        if self._node is None:
+            raise RuntimeError("This broker is not running.")
+        return self._node.counters()
+
     def start(self) -> Broker:
         """Returns when clients can connect. StartError, and nothing stays behind, if that cannot be."""
         if self._thread is not None:
@@ -203,7 +210,7 @@ class Broker:
 
 
 class _Node:
-    """The running rooms. Every method is called on the control loop."""
+    """The running rooms. Every method but counters is called on the control loop."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -273,6 +280,10 @@ class _Node:
         self._gateway = Gateway(self._core, rooms, self._log, names, self._spawn)
         loop.add_reader(self._core.fileno(), self._gateway.serve_pending)
         self._timers.append(loop.create_task(self._watch(), name="kbroker-watch"))
+
+    def counters(self) -> Counters:
+        """From any thread."""
+        return self._core.counters()
 
     async def stop(self) -> None:
         import asyncio

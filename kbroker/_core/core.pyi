@@ -12,7 +12,8 @@ class Counters(TypedDict):
     connections_accepted: int
     connections_closed: dict[str, int]  # by CLOSE_REASON_NAMES
     requests: dict[int, int]  # by api key; -1: beyond the table
-    requests_parked: int
+    requests_parked: int  # since the start
+    requests_parked_now: int
     requests_posted: int
     posts_stalled: int
     bytes_in: int
@@ -22,6 +23,7 @@ class Counters(TypedDict):
     receive_buffer_bytes: int
     request_bytes_held: int
     reply_bytes_held: int
+    fetch_sessions: int
     mailbox_depth: int
     slices_warmed: int
     events_dropped: int

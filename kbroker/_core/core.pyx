@@ -10,7 +10,7 @@ from libc.string cimport memcpy, memset
 from kbroker._core.api.request cimport ApiTable
 from kbroker._core.c.prelude cimport load_counter, load_int32, store_int32
 from kbroker._core.clock cimport BrokerClock, mono_us
-from kbroker._core.fetch_session cimport sessions_create, sessions_destroy
+from kbroker._core.fetch_session cimport sessions_count, sessions_create, sessions_destroy
 from kbroker._core.limits cimport (
     CONNECTION_BUFFER_FIRST_BYTES,
     FETCH_SESSIONS_MAX,
@@ -65,6 +65,7 @@ from kbroker._core.partitions cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
+from kbroker._core.purgatory cimport purgatory_count
 
 cdef extern from "<arpa/inet.h>" nogil:
     int AF_INET, AF_INET6
@@ -446,7 +447,8 @@ cdef class Core:
         self._check_open()
         total = dict.fromkeys(
             ("connections_open", "connections_accepted", "bytes_in", "bytes_out", "turns", "requests_parked",
-             "requests_posted", "posts_stalled", "frames_starved", "receive_buffer_bytes", "reply_bytes_held"), 0)
+             "requests_parked_now", "requests_posted", "posts_stalled", "frames_starved", "receive_buffer_bytes",
+             "reply_bytes_held"), 0)
         requests = {}
         closed = dict.fromkeys(CLOSE_REASON_NAMES, 0)
         for i in range(self.s.loop_count):
@@ -457,6 +459,7 @@ cdef class Core:
             total["bytes_out"] += load_counter(&l.counters.bytes_out)
             total["turns"] += load_counter(&l.counters.turns)
             total["requests_parked"] += load_counter(&l.counters.parked)
+            total["requests_parked_now"] += purgatory_count(&l.worker)
             total["requests_posted"] += load_counter(&l.counters.posted)
             total["posts_stalled"] += load_counter(&l.counters.stalled)
             total["frames_starved"] += load_counter(&l.counters.starved)
@@ -471,6 +474,7 @@ cdef class Core:
         total["requests"] = requests
         total["connections_closed"] = closed
         total["request_bytes_held"] = load_counter(<uint64_t *> &self.s.requests.used_bytes)
+        total["fetch_sessions"] = sessions_count(self.s.sessions)
         total["mailbox_depth"] = load_int32(&self.s.mailbox.count)
         total["slices_warmed"] = load_counter(&self.s.warmer.slices)
         total["events_dropped"] = load_counter(&self.s.events.dropped)

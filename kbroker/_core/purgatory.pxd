@@ -22,7 +22,7 @@ cdef int64_t purgatory_next_deadline(Worker *w) noexcept nogil       # mono_ms; 
 cdef bint purgatory_collect(Worker *w, Peer *peer_out, Chain *reply) noexcept nogil
 cdef void purgatory_forget(Worker *w, const Peer *peer) noexcept nogil   # the connection is gone
 cdef void purgatory_hasten(Worker *w, const Peer *peer) noexcept nogil   # its time is up: the next collect answers it
-cdef int32_t purgatory_count(Worker *w) noexcept nogil
+cdef int32_t purgatory_count(Worker *w) noexcept nogil               # any thread; a moment old
 
 # ---- doors for api/produce and api/fetch ----
 cdef struct Parked:

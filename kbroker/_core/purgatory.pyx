@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
-from kbroker._core.c.prelude cimport KB_ASSERT, add_counter, load_int64, raise_flag, store_int32, store_int64
+from kbroker._core.c.prelude cimport KB_ASSERT, add_counter, load_int32, load_int64, raise_flag, store_int32, store_int64
 from kbroker._core.api.request cimport Peer, Worker
 from kbroker._core.clock cimport mono_ms
 from kbroker._core.limits cimport PARKED_ITEMS_MAX, SCRATCH_KEEP_BYTES
@@ -65,7 +65,7 @@ cdef void purgatory_on_wake(Worker *w, void (*wake)(void *context) noexcept nogi
 
 
 cdef int32_t purgatory_count(Worker *w) noexcept nogil:
-    return (<Purgatory *> w.purgatory).count
+    return load_int32(&(<Purgatory *> w.purgatory).count)
 
 
 # ---- the heap of deadlines ----

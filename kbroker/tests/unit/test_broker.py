@@ -2,6 +2,7 @@
 
 import logging
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -36,6 +37,17 @@ def test_it_can_be_stopped_twice_and_its_directory_used_again(tmp_path: Path) ->
     broker.stop()
     with kbroker.Broker(tmp_path):
         pass
+
+
+def test_a_running_broker_tells_what_it_holds(broker: kbroker.Broker) -> None:
+    with socket.create_connection(("127.0.0.1", broker.port)) as client:
+        client.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
+        assert client.recv(1)
+        held = broker.counters()
+    assert (held["connections_open"], held["requests_parked_now"], held["fetch_sessions"]) == (1, 0, 0)
+    broker.stop()
+    with pytest.raises(RuntimeError):
+        broker.counters()
 
 
 def test_starting_a_running_broker_is_refused(broker: kbroker.Broker) -> None:
