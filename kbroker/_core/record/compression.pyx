@@ -389,6 +389,8 @@ cdef int64_t compress_behind(int codec, int level, const uint8_t *data, int64_t 
         return deflate_frame(ENGINES.lz4_fast, ENGINES.lz4_high, level, data, length, out, offset)
     if codec == CODEC_ZSTD:
         return zstd_deflate(level, data, length, out, offset)
+    if length == 0:
+        return 0                 # there may be no buffer yet, and memcpy must not be given NULL
     if not scratch_reserve(out, offset + length):
         return NO_MEMORY
     memcpy(out.data + offset, data, length)
