@@ -80,7 +80,8 @@ def _answer(request: MetadataRequest, ctx: Context, errors: dict[str, int]) -> M
             if known is None:
                 topics[one.name] = _missing(request, one.name, errors.get(one.name))
                 continue
-        topics[known.name] = _topic(ctx, request, known)
+        if known.name not in topics:  # asked for again, it is described once, as in Kafka, and costs once
+            topics[known.name] = _topic(ctx, request, known)
     return _response(request, ctx, list(topics.values()))
 
 

@@ -32,24 +32,36 @@ def _refused(asked: Resource, code: int, message: str | None) -> Result:
 
 @api(32, versions="1-4", failed=_failed)
 def describe_configs(request: DescribeConfigsRequest, ctx: Context) -> DescribeConfigsResponse:
-    results = []
+    # What is asked again is answered once: an answer may be a hundred times its question, and takes the control loop a
+    # hundred times as long. (Apache repeats itself; no client asks twice.)
+    described: dict[tuple[int, str], list[ConfigEntry]] = {}
+    results: dict[tuple[int, str, frozenset[str]], Result] = {}
     for asked in request.resources:
-        try:
-            entries = _entries(ctx, asked)
-        except KafkaError as error:
-            results.append(_refused(asked, error.code, error.message or ""))
-            continue
-        if asked.configuration_keys:
-            entries = [entry for entry in entries if entry.name in asked.configuration_keys]
-        results.append(
-            Result(
-                error_message="",
-                resource_type=asked.resource_type,
-                resource_name=asked.resource_name,
-                configs=[_entry(entry, request.include_synonyms) for entry in entries],
-            )
-        )
-    return DescribeConfigsResponse(results=results)
+        keys = frozenset(asked.configuration_keys or ())
+        mention = (asked.resource_type, asked.resource_name, keys)
+        if mention not in results:
+            results[mention] = _result(ctx, asked, keys, request.include_synonyms, described)
+    return DescribeConfigsResponse(results=list(results.values()))
+
+
+def _result(
+    ctx: Context,
+    asked: Resource,
+    keys: frozenset[str],
+    include_synonyms: bool,
+    described: dict[tuple[int, str], list[ConfigEntry]],
+) -> Result:
+    resource = (asked.resource_type, asked.resource_name)
+    try:
+        entries = described[resource] if resource in described else described.setdefault(resource, _entries(ctx, asked))
+    except KafkaError as error:
+        return _refused(asked, error.code, error.message or "")
+    return Result(
+        error_message="",
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=[_entry(entry, include_synonyms) for entry in entries if not keys or entry.name in keys],
+    )
 
 
 def _entries(ctx: Context, asked: Resource) -> list[ConfigEntry]:

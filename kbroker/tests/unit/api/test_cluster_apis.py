@@ -55,6 +55,18 @@ def desk_with_topic() -> Desk:
     return desk
 
 
+def test_describe_configs_answers_what_is_asked_again_once() -> None:
+    desk = desk_with_topic()
+    asked = DescribeConfigsRequest.DescribeConfigsResource(resource_type=TOPIC, resource_name="t")
+    part = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=TOPIC, resource_name="t", configuration_keys=["cleanup.policy"]
+    )
+    unknown = DescribeConfigsRequest.DescribeConfigsResource(resource_type=TOPIC, resource_name="unknown")
+    results = desk.ask(DescribeConfigsRequest(resources=[asked, part, unknown] * 1_000), 4).results
+    assert [(one.error_code, one.resource_name) for one in results] == [(0, "t"), (0, "t"), (3, "unknown")]
+    assert len(results[0].configs) > len(results[1].configs) == 1
+
+
 @pytest.mark.parametrize("kind", [TOPIC, BROKER])
 @pytest.mark.parametrize("name", ["x" * 32_767, "\\" * 32_767])
 def test_describe_configs_of_an_endless_name_is_refused_with_its_own_error(kind: int, name: str) -> None:
