@@ -98,14 +98,14 @@ def topic_name_error(name: str) -> str | None:
 
 def create_topics(image: ClusterImage, wanted: Sequence[NewTopic], rules: Rules) -> Decision:
     decision = Decision()
-    asked = Counter(topic.name for topic in wanted)
+    times = Counter(topic.name for topic in wanted)
     total = sum(len(topic.assignments) or max(topic.num_partitions, 1) for topic in wanted)
     taken = {name.replace(".", "_"): name for name in image.topics}
     for topic in {topic.name: topic for topic in wanted}.values():
         try:
             if total > MAX_PARTITIONS_PER_REQUEST:
                 raise PolicyViolationError("Excessively large number of partitions per request.")
-            if asked[topic.name] > 1:
+            if times[topic.name] > 1:
                 raise InvalidRequestError("Duplicate topic name.")
             if topic.name == METADATA_TOPIC:
                 raise InvalidRequestError(f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
@@ -207,9 +207,9 @@ def create_partitions_of(
 ) -> Decision:
     """Several topics grow; each item is (name, new count, replicas of the new partitions or None)."""
     decision = Decision()
-    asked = Counter(name for name, _, _ in wanted)
+    times = Counter(name for name, _, _ in wanted)
     for name, count, assignments in {item[0]: item for item in wanted}.values():
-        if asked[name] > 1:
+        if times[name] > 1:
             decision.results.append(TopicResult.failed(name, InvalidRequestError("Duplicate topic name.")))
             continue
         result, records = create_partitions(image, name, count, assignments, rules)
@@ -267,23 +267,23 @@ def delete_topics(
 ) -> Decision:
     """By name and by id. Results name both where the topic is known; a topic asked for twice is refused."""
     decision = Decision()
-    asked: Counter[str | bytes] = Counter((*names, *topic_ids))
-    for name in dict.fromkeys(names):
+    ids = Counter(topic_ids)
+    for name, times in Counter(names).items():
         topic = image.topics.get(name)
-        if asked[name] > 1:
+        if times > 1:
             error: KafkaError | None = InvalidRequestError("Duplicate topic name.")
             topic = None
         elif topic is None:
             error = UnknownTopicOrPartitionError("This server does not host this topic-partition.")
-        elif topic.topic_id in asked:
+        elif topic.topic_id in ids:
             error = InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
         else:
             error = None
         _delete_one(decision, topic, error, enabled=enabled, name=name)
     named = {image.topics[name].topic_id for name in names if name in image.topics}
-    for topic_id in dict.fromkeys(topic_ids):
+    for topic_id, times in ids.items():
         topic = image.topics_by_id.get(topic_id)
-        if asked[topic_id] > 1:
+        if times > 1:
             _delete_one(decision, None, InvalidRequestError("Duplicate topic id."), enabled=enabled, topic_id=topic_id)
         elif topic is None:
             unknown = UnknownTopicIdError("This server does not host this topic ID.")

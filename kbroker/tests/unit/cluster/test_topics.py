@@ -182,3 +182,19 @@ def test_a_topic_asked_for_twice_is_not_deleted() -> None:
 def test_an_unknown_topic_is_refused_in_kafkas_words() -> None:
     assert one(delete_topics(cluster(1), ["x"], [])) == (3, "This server does not host this topic-partition.")
     assert one(delete_topics(cluster(1), [], [uuid_of(9)])) == (100, "This server does not host this topic ID.")
+
+
+class Reluctant(list[str]):
+    """Names that cannot be searched one by one: a request may hold a hundred thousand."""
+
+    def count(self, _value: object) -> int:
+        raise AssertionError("searched from end to end")
+
+    def __contains__(self, _value: object) -> bool:
+        raise AssertionError("searched from end to end")
+
+
+def test_many_names_in_one_request_are_not_compared_with_each_other() -> None:
+    names = Reluctant(f"n{number}" for number in range(10))
+    decision = delete_topics(cluster(1), names, [])
+    assert [result.error_code for result in decision.results] == [3] * 10
