@@ -7,7 +7,7 @@ PORT   ?= 9092
 TIMES  := build/layer-seconds.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test install lint unit compat spark campaigns fuzz crash million crowd wireload race micro generate annotate clean
+.PHONY: help build run test install lint unit compat spark campaigns fuzz sanitize crash million crowd wireload race micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -62,11 +62,19 @@ spark: build     ## PySpark through format("kafka")
 	$(PY) -m pytest spark_integration --write-table
 
 campaigns: build ## short runs of the slow campaigns
-	$(PY) -m bench.campaigns.fuzz --frames 20000 --seed 1
+	$(PY) -m bench.campaigns.fuzz --frames 60000 --seed 1
 	$(PY) -m bench.campaigns.crash --rounds 5
 
-fuzz: build      ## FRAMES=… mutated and hostile frames through a real socket
-	$(PY) -m bench.campaigns.fuzz --frames $(or $(FRAMES),100000) $(if $(SEED),--seed $(SEED))
+fuzz: build      ## attacks by name, then FRAMES=… mutated requests through real sockets (SEED=…)
+	$(PY) -m bench.campaigns.fuzz --frames $(or $(FRAMES),2000000) $(if $(SEED),--seed $(SEED))
+
+sanitize: build  ## INPUTS=… for the parsers and FRAMES=… through sockets, under gcc's ASan and UBSan (SEED=…)
+	mkdir -p build/sanitized
+	tar -c --exclude='*.so' --exclude=__pycache__ kbroker bench setup.py pyproject.toml README.md LICENSE \
+		| tar -x -C build/sanitized
+	cd build/sanitized && KBROKER_SANITIZE=1 $(abspath $(PY)) setup.py --quiet build_ext --inplace
+	$(PY) -m bench.campaigns.sanitized --inputs $(or $(INPUTS),2000000) --frames $(or $(FRAMES),200000) \
+		$(if $(SEED),--seed $(SEED))
 
 crash: build     ## ROUNDS=… kill -9 under acks=all load, reopened and compared
 	$(PY) -m bench.campaigns.crash --rounds $(or $(ROUNDS),50)

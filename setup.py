@@ -57,8 +57,9 @@ MODULES: dict[str, tuple[str, ...]] = {
 CORE = Path("kbroker/_core")
 CORES = os.cpu_count() or 1
 COMPILE = ["-O2", "-g0", "-std=gnu11", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function", "-Wno-unreachable-code"]
-if os.environ.get("KBROKER_SANITIZE"):
-    COMPILE += ["-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
+SANITIZE = ["-fsanitize=address,undefined"] if os.environ.get("KBROKER_SANITIZE") else []
+if SANITIZE:
+    COMPILE += ["-O1", "-g", *SANITIZE, "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
 
 
 def extension(module: str, companions: tuple[str, ...]) -> Extension:
@@ -68,7 +69,7 @@ def extension(module: str, companions: tuple[str, ...]) -> Extension:
         [str(source), *(str(CORE / name) for name in companions)],
         include_dirs=["."],
         extra_compile_args=COMPILE,
-        extra_link_args=["-fsanitize=address,undefined"] if os.environ.get("KBROKER_SANITIZE") else [],
+        extra_link_args=SANITIZE,
         libraries=["dl", "pthread"],
     )
 
