@@ -62,7 +62,7 @@ spark: build     ## PySpark through format("kafka")
 	$(PY) -m pytest spark_integration --write-table
 
 campaigns: build ## short runs of the slow campaigns
-	$(PY) -m bench.campaigns.fuzz --frames 60000 --seed 1
+	$(PY) -m bench.campaigns.fuzz --frames 40000 --seed 1
 	$(PY) -m bench.campaigns.crash --rounds 5
 
 fuzz: build      ## attacks by name, then FRAMES=… mutated requests through real sockets (SEED=…)
