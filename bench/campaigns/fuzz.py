@@ -68,13 +68,16 @@ class Level:
     """What the broker takes when nobody asks anything of it."""
 
     resident_mib: float
+    kept_mib: float  # by the allocator, on top of that
     descriptors: int
 
     @classmethod
     def of(cls, victim: Victim, connections: int) -> Level:
         renew(victim)
         victim.wait_until_nothing_is_held(connections)
-        return cls(victim.resident_mib(), victim.descriptors())
+        before = victim.resident_mib()
+        victim.trim()
+        return cls(victim.resident_mib(), before - victim.resident_mib(), victim.descriptors())
 
 
 def renew(victim: Victim) -> tuple[bytes, bytes]:
@@ -161,10 +164,11 @@ def report(score: Counter[str], seen: dict[str, Testimony], levels: tuple[Level,
     print(f"fuzz: {sum(score.values())} frames: {dict(sorted(score.items()))}")
     for name, testimony in seen.items():
         print(f"fuzz: witness, {name}: {testimony}")
-    kept = {name: held[name] for name in ("connections_open", "requests_parked_now", "receive_buffer_bytes")}
-    print(f"fuzz: held at the end: {kept}, fetch sessions {held['fetch_sessions']}")
+    still = {name: held[name] for name in ("connections_open", "requests_parked_now", "receive_buffer_bytes")}
+    print(f"fuzz: held at the end: {still}, fetch sessions {held['fetch_sessions']}")
     for when, level in zip(("cold", "warm", "at the end"), levels, strict=True):
-        print(f"fuzz: {when}: {level.resident_mib:.1f} MiB resident, {level.descriptors} descriptors", flush=True)
+        kept = f"{level.kept_mib:.1f} MiB more were kept by the allocator"
+        print(f"fuzz: {when}: {level.resident_mib:.1f} MiB, {kept}; {level.descriptors} descriptors", flush=True)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """The broker under attack: a process of its own that tells what it holds, so that nothing held can hide.
 
-The child runs `kbroker.Broker` and answers each line on its standard input with its counters, as JSON. Its log goes to
+The child runs `kbroker.Broker` and answers each word on its standard input with its counters, as JSON. Its log goes to
 a file; a line of level error there means that a request found a mistake of ours, and fails the campaign.
 """
 
@@ -51,14 +51,21 @@ class Victim:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
-    def counters(self) -> dict[str, Any]:
-        """The broker's own account of what it did and holds."""
+    def _ask(self, word: str) -> dict[str, Any]:
         self.check_alive()
         assert self.process.stdin is not None
-        self.process.stdin.write("counters\n")
+        self.process.stdin.write(f"{word}\n")
         self.process.stdin.flush()
         found: dict[str, Any] = json.loads(self._answer())
         return found
+
+    def counters(self) -> dict[str, Any]:
+        """The broker's own account of what it did and holds."""
+        return self._ask("counters")
+
+    def trim(self) -> None:
+        """Has the allocator give back what it only keeps for later: what is resident then is in use."""
+        self._ask("trim")
 
     def check_alive(self) -> None:
         if self.process.poll() is not None:
@@ -136,6 +143,9 @@ class Victim:
 
 
 def main() -> None:
+    import ctypes
+    import gc
+
     import kbroker
     from kbroker.observe.logging import BrokerLog
 
@@ -143,7 +153,10 @@ def main() -> None:
     broker = kbroker.Broker(Path(sys.argv[1]) / "data", log=log, config=CONFIG)
     broker.start()
     print(broker.port, flush=True)
-    for _ in sys.stdin:
+    for word in sys.stdin:
+        if word == "trim\n":
+            gc.collect()
+            ctypes.CDLL(None).malloc_trim(0)
         print(json.dumps(broker.counters()), flush=True)
     broker.stop()
     log.close()
