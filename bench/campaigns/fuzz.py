@@ -145,6 +145,7 @@ def campaign(count: int, seed: int, terms: Terms, *, first_round: int = 0, only:
         for number, start in enumerate(range(0, count, ROUND), first_round):
             score += one_round(pool, victim, seed, number, min(ROUND, count - start))
             witness.check()
+            print(f"fuzz: round {number}: {sum(score.values())} frames, {victim.resident_mib():.1f} MiB", flush=True)
         after = Level.of(victim, BYSTANDERS)
         seen = witness.ask()
         victim.wait_until_nothing_is_held(BYSTANDERS - CONNECTIONS)
