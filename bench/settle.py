@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 
 MEMINFO = Path("/proc/meminfo")
-LEFT_FREE_BYTES = 2 << 30
-WORTH_IT_BYTES = 128 << 20
+LEFT_FREE_BYTES = 256 << 20
+WORTH_IT_BYTES = 64 << 20
 CHUNK_BYTES = 2 << 20
 
 
@@ -27,9 +27,14 @@ class Ballast:
         self._files = 0
 
     def settle(self) -> None:
-        """Returns when what a work will write into is the machine's already. Elsewhere than Linux: at once."""
+        """Returns when what a work will write into is the machine's already. Elsewhere than Linux: at once.
+
+        Where holes do not stay in the page cache (tmpfs, a control group's limit) it is given up after one try.
+        """
         while (missing := free_bytes() - LEFT_FREE_BYTES) > WORTH_IT_BYTES:
             self._read_holes(missing)
+            if free_bytes() - LEFT_FREE_BYTES > missing // 2:
+                return
 
     def _read_holes(self, length: int) -> None:
         self._files += 1
