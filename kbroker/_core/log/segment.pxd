@@ -71,6 +71,7 @@ cdef struct Walk:
     int64_t end
     int64_t window_at
     int64_t window_length
+    int64_t window_wanted    # a header's worth, and all of it once batches turn out to be small
     int error                # -errno of a failed read
     uint8_t window[4096]
 

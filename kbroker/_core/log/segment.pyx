@@ -366,6 +366,7 @@ cdef void walk_begin(Walk *w, int fd, int64_t position, int64_t end) noexcept no
     w.end = end
     w.window_at = 0
     w.window_length = 0
+    w.window_wanted = BATCH_HEADER_BYTES
     w.error = 0
 
 
@@ -376,8 +377,8 @@ cdef const uint8_t *walk_header(Walk *w) noexcept nogil:
     if w.end - w.position < BATCH_HEADER_BYTES:
         return NULL
     if w.position < w.window_at or w.position + BATCH_HEADER_BYTES > w.window_at + w.window_length:
-        n = w.end - w.position
-        n = read_at(w.fd, w.window, n if n < <int64_t> sizeof(w.window) else <int64_t> sizeof(w.window), w.position)
+        n = min(w.end - w.position, w.window_wanted)
+        n = read_at(w.fd, w.window, n, w.position)
         w.window_at = w.position
         w.window_length = n if n > 0 else 0
         if n < BATCH_HEADER_BYTES:
@@ -391,4 +392,7 @@ cdef const uint8_t *walk_header(Walk *w) noexcept nogil:
 
 
 cdef void walk_next(Walk *w, const uint8_t *header) noexcept nogil:
-    w.position += batch_size_bytes(header)
+    # Where several batches fit into the window, reading it whole saves calls; before large ones it is a copy for nothing.
+    cdef int64_t size = batch_size_bytes(header)
+    w.position += size
+    w.window_wanted = <int64_t> sizeof(w.window) if size < <int64_t> sizeof(w.window) // 2 else <int64_t> BATCH_HEADER_BYTES

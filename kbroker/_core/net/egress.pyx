@@ -18,6 +18,19 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t sendmsg(int fd, const msghdr *message, int flags) noexcept
     int MSG_NOSIGNAL, MSG_MORE
 
+    int setsockopt(int fd, int level, int name, const void *value, unsigned int length) noexcept
+
+cdef extern from *:
+    """
+    #include <netinet/in.h>
+    #include <netinet/tcp.h>
+    #ifndef TCP_CORK
+    #define TCP_CORK -1            /* elsewhere than Linux: the call fails, and nothing depends on it */
+    #endif
+    """
+    enum: IPPROTO_TCP
+    enum: TCP_CORK
+
 cdef extern from "<sys/sendfile.h>" nogil:
     ssize_t sendfile(int out_fd, int in_fd, off_t *offset, size_t count) noexcept
 
@@ -205,8 +218,36 @@ cdef inline bint next_is_cold(const Outflow *o, int64_t budget) noexcept nogil:
     return not is_resident(piece.fd, piece.start + o.first.sent_in_piece, length if length < budget else budget)
 
 
+cdef inline void cork(int fd, int on) noexcept nogil:
+    setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof(on))
+
+
+cdef inline bint slice_is_followed(const Outflow *o) noexcept nogil:
+    # Whether the first reply has a slice for sendfile next, with or without a byte run before it, and something behind it.
+    cdef const Chain *c = o.first
+    cdef int32_t i = c.next_piece
+    if c.pieces[i].fd < 0:
+        i += 1
+    return i + 1 < c.piece_count and c.pieces[i].fd >= 0 and c.pieces[i].length > SMALL_SLICE_BYTES
+
+
 cdef Sent outflow_send(Outflow *o, Egress *e, int fd, const Transform *t, void *transform_state, bint may_wait,
                        int64_t *sent) noexcept nogil:
+    # The few bytes behind a slice share its last packet: sendfile alone would push the packet out half full, and wake the
+    # reader once for each.
+    cdef bint corked = False
+    cdef Sent outcome
+    if t == NULL and not e.portable and o.first != NULL and slice_is_followed(o):
+        cork(fd, 1)
+        corked = True
+    outcome = send_pieces(o, e, fd, t, transform_state, may_wait, sent)
+    if corked:
+        cork(fd, 0)
+    return outcome
+
+
+cdef Sent send_pieces(Outflow *o, Egress *e, int fd, const Transform *t, void *transform_state, bint may_wait,
+                      int64_t *sent) noexcept nogil:
     cdef int64_t budget = SENDFILE_CHUNK_BYTES
     cdef int64_t asked
     cdef ssize_t n
