@@ -19,8 +19,8 @@ from kbroker._core.log.producer_state cimport (
     producers_write_snapshot,
 )
 from kbroker._core.log.segment cimport (
-    Segment, segment_account, segment_create, segment_load_first_timestamp, segment_new, segment_release, segment_write,
-    segment_write_indexes,
+    Segment, segment_account, segment_create, segment_load_first_timestamp, segment_new, segment_release, segment_trim,
+    segment_write, segment_write_indexes,
 )
 from kbroker._core.log.state cimport RECENT_BATCHES, RecentBatch, active, go_offline, usable
 from kbroker._core.log.time_index cimport TIME_ENTRY_BYTES
@@ -99,8 +99,8 @@ cdef int seal_and_push(Log *log, Segment *s, int64_t base_offset, int64_t now_ms
     cdef int rc = files_open_indexes(log.files, s, log.config.index_interval_bytes)
     if rc == 0:
         rc = segment_write_indexes(s, True)
-    if rc == 0 and log.config.preallocate and s.fd >= 0:
-        rc = cut_file(s.fd, s.size_bytes)
+    if rc == 0:
+        rc = segment_trim(s)
     if rc == 0:
         rc = producers_write_snapshot(&log.producers, log.directory, base_offset)
     if rc == 0 and log.directory != NULL:

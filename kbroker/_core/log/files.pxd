@@ -29,7 +29,7 @@ cdef void close_file(int fd) noexcept nogil
 cdef int64_t read_at(int fd, void *data, int64_t length, int64_t position) noexcept nogil   # short only at the end
 cdef int write_at(int fd, const void *data, int64_t length, int64_t position) noexcept nogil
 cdef int cut_file(int fd, int64_t length) noexcept nogil
-cdef int reserve_file(int fd, int64_t length) noexcept nogil                    # blocks, not size; best effort
+cdef int reserve_file(int fd, int64_t start, int64_t length) noexcept nogil     # blocks, not size; best effort
 cdef int sync_file(int fd) noexcept nogil
 cdef int sync_path(const char *path) noexcept nogil                             # a file or a directory by name
 cdef int64_t size_of_file(int fd) noexcept nogil

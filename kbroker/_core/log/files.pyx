@@ -20,7 +20,7 @@ cdef extern from *:
     #ifndef FALLOC_FL_KEEP_SIZE
     #define FALLOC_FL_KEEP_SIZE 1
     #endif
-    static int kb_reserve(int fd, long long length) { return (int) syscall(SYS_fallocate, fd, FALLOC_FL_KEEP_SIZE, 0LL, length); }
+    static int kb_reserve(int fd, long long start, long long length) { return (int) syscall(SYS_fallocate, fd, FALLOC_FL_KEEP_SIZE, start, length); }
     #else
     #include <stdlib.h>
     #include <unistd.h>
@@ -30,12 +30,12 @@ cdef extern from *:
         if (fd >= 0) { unlink(name); fcntl(fd, F_SETFD, FD_CLOEXEC); }
         return fd;
     }
-    static int kb_reserve(int fd, long long length) { (void) fd; (void) length; return 0; }
+    static int kb_reserve(int fd, long long start, long long length) { (void) fd; (void) start; (void) length; return 0; }
     #endif
     """
     enum: O_CLOEXEC
     int kb_open_memory() nogil
-    int kb_reserve(int fd, long long length) nogil
+    int kb_reserve(int fd, long long start, long long length) nogil
 
 
 cdef inline int failure() noexcept nogil:
@@ -105,8 +105,8 @@ cdef int cut_file(int fd, int64_t length) noexcept nogil:
     return 0
 
 
-cdef int reserve_file(int fd, int64_t length) noexcept nogil:
-    return 0 if kb_reserve(fd, length) == 0 else failure()
+cdef int reserve_file(int fd, int64_t start, int64_t length) noexcept nogil:
+    return 0 if kb_reserve(fd, start, length) == 0 else failure()
 
 
 cdef int sync_file(int fd) noexcept nogil:

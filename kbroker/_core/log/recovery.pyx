@@ -163,6 +163,7 @@ cdef int scan_segment(Log *log, Segment *s, Scratch *buffer, const char **reason
         if rc != 0:
             return rc
         s.size_bytes = position
+    s.reserved_bytes = s.size_bytes + 1      # a killed broker may have left blocks beyond the end: who closes it trims it
     return 0
 
 

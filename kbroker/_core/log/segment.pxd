@@ -20,6 +20,7 @@ cdef struct Segment:
     int64_t base_offset      # also the file's name, in 20 digits
     int64_t next_offset      # first offset not held here
     int64_t size_bytes       # published last: a reader may trust every byte below it
+    int64_t reserved_bytes   # up to here the file may have blocks; beyond size_bytes they are given back (segment_trim)
     int64_t max_timestamp    # -1: none. NOT_LOADED until load_max_timestamp
     int64_t max_timestamp_offset   # last offset of the first batch that carries it, as Kafka's time index names it
     int64_t first_timestamp  # largest of the first batch, for rolling by time; -1: none. NOT_LOADED until load_first_timestamp
@@ -44,6 +45,7 @@ cdef int segment_create(Segment *s, int64_t reserve_bytes) noexcept nogil
 cdef int segment_open_log(Segment *s) noexcept nogil
 cdef int segment_open_indexes(Segment *s) noexcept nogil                  # adopts them the first time; -EINVAL, -ENOENT: rebuild
 cdef int segment_write(Segment *s, const uint8_t *data, int64_t length) noexcept nogil   # size_bytes is not moved
+cdef int segment_trim(Segment *s) noexcept nogil                          # nothing more will be written: no blocks beyond the end
 # Accounts for one batch that was written at `position`: indexes, timestamps, next_offset. -ENOMEM.
 cdef int segment_account(Segment *s, const uint8_t *batch, int64_t position, int32_t index_interval_bytes) noexcept nogil
 cdef int segment_write_indexes(Segment *s, bint final) noexcept nogil     # final: with the last time entry

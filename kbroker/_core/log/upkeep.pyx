@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from kbroker._core.c.prelude cimport store_int64
 from kbroker._core.log.append cimport forget_positions, push_segment
 from kbroker._core.log.files cimport (
-    PATH_BYTES, cut_file, path_of_segment, pthread_mutex_lock, pthread_mutex_unlock, sync_path,
+    PATH_BYTES, path_of_segment, pthread_mutex_lock, pthread_mutex_unlock, sync_path,
 )
 from kbroker._core.log.flush cimport log_flush
 from kbroker._core.log.fresh cimport fresh_make
@@ -15,7 +15,7 @@ from kbroker._core.log.open_files cimport files_forget, files_note, files_open_i
 from kbroker._core.log.producer_state cimport producers_expire, producers_write_snapshot
 from kbroker._core.log.recovery cimport reload_producers
 from kbroker._core.log.segment cimport (
-    Segment, Walk, segment_close_files, segment_cut, segment_open_log, segment_release, segment_remove_files,
+    Segment, Walk, segment_close_files, segment_cut, segment_release, segment_remove_files, segment_trim,
     segment_write_indexes, walk_begin, walk_header,
 )
 from kbroker._core.log.state cimport active, go_offline, usable
@@ -140,10 +140,8 @@ cdef int write_last(Log *log) noexcept nogil:
         rc = files_open_indexes(log.files, s, log.config.index_interval_bytes)
     if rc == 0:
         rc = segment_write_indexes(s, True)
-    if rc == 0 and log.config.preallocate:
-        rc = segment_open_log(s)
-        if rc == 0:
-            rc = cut_file(s.fd, s.size_bytes)
+    if rc == 0:
+        rc = segment_trim(s)
     if rc == 0 and log.end_offset > 0:
         rc = producers_write_snapshot(&log.producers, log.directory, log.end_offset)
     if rc == 0:

@@ -10,6 +10,7 @@ import pytest
 from kbroker._core.clock import BrokerClock
 from kbroker._core.log.open_files import FileBudget
 from kbroker._core.log.partition_log import LogError, PartitionLog
+from kbroker._core.record.records import Record, build_batch
 from kbroker.tests.unit.log.batches import batch, offsets, read_all
 from kbroker.tests.unit.log.conftest import OpenLog
 
@@ -284,6 +285,42 @@ def test_preallocated_room_is_given_back_when_the_log_is_closed(open_log: OpenLo
     log.close()
     assert path.stat().st_blocks * 512 <= 65536
     assert offsets(open_log()) == list(range(6))
+
+
+FILLING = {"segment.bytes": 64 << 20, "max.message.bytes": 4 << 20}
+
+
+def fill_ten_mebibytes(log: PartitionLog) -> None:
+    for _ in range(10):
+        assert log.append(build_batch([Record(value=bytes(1 << 20))])).error == 0
+
+
+def reserved_bytes(path: Path) -> int:
+    return path.stat().st_blocks * 512 - path.stat().st_size
+
+
+def test_a_segment_that_fills_has_room_ahead_and_gives_it_back(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(FILLING)
+    fill_ten_mebibytes(log)
+    (first,) = files(tmp_path, ".log")
+    assert first.stat().st_size == log.size_bytes
+    assert reserved_bytes(first) >= 4 << 20
+    log.roll()
+    assert reserved_bytes(first) <= 65536
+    fill_ten_mebibytes(log)
+    log.close()
+    assert all(reserved_bytes(path) <= 65536 for path in files(tmp_path, ".log"))
+
+
+def test_room_left_ahead_by_a_killed_broker_is_given_back(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(FILLING)
+    fill_ten_mebibytes(log)
+    (path,) = files(tmp_path, ".log")
+    assert reserved_bytes(path) >= 4 << 20
+    again = open_log(FILLING, clean=False)
+    assert again.log_end_offset == 10
+    again.close()
+    assert reserved_bytes(path) <= 65536
 
 
 def test_descriptors_close_on_exec(open_log: OpenLog) -> None:
