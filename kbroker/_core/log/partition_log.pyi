@@ -166,4 +166,7 @@ class PartitionLog:
         """Forgets producers that have been silent for producer.id.expiration.ms."""
 
     def close(self, *, sync: bool = True) -> None:
-        """Writes what a clean start relies on and lets the files go. A second call does nothing."""
+        """Writes what a clean start relies on and lets the files go. A second call does nothing.
+
+        With `sync=False` it writes nothing: for a log that is to be deleted, on a disk that may be full.
+        """

@@ -606,7 +606,10 @@ cdef class PartitionLog:
             log_expire_producers(self.log, now)
 
     def close(self, *, bint sync=True):
-        """Writes what a clean start relies on and lets the files go. A second call does nothing."""
+        """Writes what a clean start relies on and lets the files go. A second call does nothing.
+
+        With `sync=False` it writes nothing: for a log that is to be deleted, on a disk that may be full.
+        """
         cdef int rc
         with nogil:
             rc = log_close(self.log, sync)

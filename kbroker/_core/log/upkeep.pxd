@@ -7,6 +7,7 @@ from kbroker._core.log.state cimport Log
 
 cdef int log_truncate_to(Log *log, int64_t offset, int64_t now_ms) noexcept nogil     # ends at the batch that holds it
 cdef int log_delete_before(Log *log, int64_t offset, int32_t *deleted) noexcept nogil # start offset up, whole segments go
-cdef int log_close(Log *log, bint sync) noexcept nogil                                # a second time does nothing
+# A second time does nothing. Without `sync` nothing is written, so it cannot fail: the log is to be deleted.
+cdef int log_close(Log *log, bint sync) noexcept nogil
 cdef void log_assign_epoch(Log *log, int32_t epoch) noexcept nogil
 cdef void log_expire_producers(Log *log, int64_t now_ms) noexcept nogil

@@ -8,7 +8,6 @@ from kbroker._core.log.files cimport (
     PATH_BYTES, path_of_segment, pthread_mutex_lock, pthread_mutex_unlock, sync_path,
 )
 from kbroker._core.log.flush cimport log_flush
-from kbroker._core.log.fresh cimport fresh_make
 from kbroker._core.log.leader_epochs cimport epochs_assign, epochs_cut_end, epochs_cut_start, epochs_write
 from kbroker._core.log.lookup cimport position_of
 from kbroker._core.log.open_files cimport files_forget, files_note, files_open_indexes, files_open_log
@@ -135,9 +134,7 @@ cdef int write_last(Log *log) noexcept nogil:
     cdef int rc
     if log.directory == NULL:
         return 0
-    rc = fresh_make(log)
-    if rc == 0:
-        rc = files_open_indexes(log.files, s, log.config.index_interval_bytes)
+    rc = files_open_indexes(log.files, s, log.config.index_interval_bytes)
     if rc == 0:
         rc = segment_write_indexes(s, True)
     if rc == 0:
@@ -168,7 +165,7 @@ cdef int log_close(Log *log, bint sync) noexcept nogil:
     if log.closed:
         pthread_mutex_unlock(&log.lock)
         return 0
-    if usable(log) and (sync or not log.fresh):      # what is closed to be deleted need not be made for it
+    if usable(log) and sync and not log.fresh:       # a log without files is made again from the metadata
         rc = write_last(log)
         if rc != 0:
             go_offline(log, rc)

@@ -121,7 +121,8 @@ class LogAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.lasting)
     @rule()
     def stop_and_start(self) -> None:
-        self.log.close(sync=False)
+        self.log.close()
+        self.flushed = self.end
         self.log = PartitionLog.open(
             self.directory / "t-0", self.clock, self.config, log_start_offset=self.start, files=self.budget
         )

@@ -21,7 +21,7 @@ def directory_of_a_real_log(root: Path, clock: BrokerClock) -> Path:
     for i in range(12):
         records = [Record(timestamp=NOW_MS + i, value=b"v" * 40) for _ in range(2)]
         log.append(build_batch(records, producer_id=3, producer_epoch=0, base_sequence=2 * i), leader_epoch=i // 4)
-    log.close(sync=False)
+    log.close()
     return directory
 
 

@@ -55,15 +55,15 @@ def test_the_first_append_makes_it(open_log: OpenLog) -> None:
     assert offsets(again) == [0, 1, 2]
 
 
-def test_a_clean_stop_makes_it_and_one_for_deletion_does_not(tmp_path: Path, clock: BrokerClock) -> None:
-    kept = PartitionLog.open(tmp_path / "kept-0", clock, {}, topic_id=TOPIC_ID, make=False)
-    kept.close()
-    gone = PartitionLog.open(tmp_path / "gone-0", clock, {}, topic_id=TOPIC_ID, make=False)
-    gone.close(sync=False)
-    gone.make()
-    assert not gone.made
-    assert [path.name for path in tmp_path.iterdir()] == ["kept-0"]
-    assert PartitionLog.open(tmp_path / "kept-0", clock, {}, topic_id=TOPIC_ID).recovery_notes == []
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_close_does_not_make_it(open_log: OpenLog, tmp_path: Path, sync: bool) -> None:
+    log = open_log(topic_id=TOPIC_ID, make=False)
+    log.assign_epoch(3)
+    log.close(sync=sync)
+    log.make()
+    assert not log.made
+    assert list(tmp_path.iterdir()) == []
+    assert open_log(topic_id=TOPIC_ID).recovery_notes == []
 
 
 def test_what_cannot_be_made_is_offline(tmp_path: Path, clock: BrokerClock) -> None:

@@ -11,7 +11,7 @@ from kbroker._core.clock import BrokerClock
 from kbroker._core.log.open_files import FileBudget
 from kbroker._core.log.partition_log import LogError, PartitionLog
 from kbroker._core.record.records import Record, build_batch
-from kbroker.tests.unit.log.batches import batch, offsets, read_all
+from kbroker.tests.unit.log.batches import batch, offsets, produced, read_all
 from kbroker.tests.unit.log.conftest import OpenLog
 
 SMALL = {"segment.bytes": 1000, "index.interval.bytes": 100}
@@ -249,7 +249,7 @@ def test_open_files_stay_within_their_budget(tmp_path: Path, clock: BrokerClock)
     assert open_now <= budget.limit
     assert [offsets(log, 0, 300) for log in logs] == [list(range(60))] * 20
     for log in logs:
-        log.close(sync=False)
+        log.close()
     assert budget.open_segments == 0
     assert [offsets(PartitionLog.open(tmp_path / f"t-{i}", clock, SMALL, files=budget)) for i in (0, 19)] == [
         list(range(60))
@@ -275,6 +275,22 @@ def test_a_process_that_runs_out_of_descriptors_closes_what_rests(tmp_path: Path
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     for log in logs:
         log.close(sync=False)
+
+
+def test_a_log_closed_for_deletion_writes_nothing(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log({"preallocate": "true", "segment.bytes": 1 << 20})
+    log.append(produced(0), leader_epoch=5)
+    before = {path.name: path.stat() for path in (tmp_path / "topic-0").iterdir()}
+    log.close(sync=False)
+    assert {path.name: path.stat() for path in (tmp_path / "topic-0").iterdir()} == before
+
+
+def test_a_log_whose_directory_vanished_can_be_closed_for_deletion(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log()
+    fill(log, 3)
+    shutil.rmtree(tmp_path / "topic-0")
+    log.close(sync=False)
+    assert log.closed
 
 
 def test_preallocated_room_is_given_back_when_the_log_is_closed(open_log: OpenLog, tmp_path: Path) -> None:
