@@ -10,14 +10,14 @@ from kbroker._core.log.segment cimport Segment, segment_create
 from kbroker._core.log.state cimport Log, active, go_offline
 
 
-cdef int write_topic_id(const Log *log) noexcept nogil:
+cdef int write_topic_id(const char *directory, const char *topic_id_text) noexcept nogil:
     cdef char path[PATH_BYTES]
     cdef char text[64]
     cdef int length
-    cdef int rc = path_in(path, log.directory, "partition.metadata")
-    if rc != 0 or log.topic_id_text[0] == 0:
+    cdef int rc = path_in(path, directory, "partition.metadata")
+    if rc != 0 or topic_id_text[0] == 0:
         return rc
-    length = snprintf(text, sizeof(text), "version: 0\ntopic_id: %s", log.topic_id_text)
+    length = snprintf(text, sizeof(text), "version: 0\ntopic_id: %s", topic_id_text)
     return replace_file(path, text, length)
 
 
@@ -27,7 +27,7 @@ cdef int make_files(Log *log) noexcept nogil:
     cdef int rc
     if mkdir(log.directory, 0o777) != 0 and errno != EEXIST:
         return -errno if errno > 0 else -EIO
-    rc = write_topic_id(log)
+    rc = write_topic_id(log.directory, log.topic_id_text)
     return segment_create(active(log), reserve_bytes) if rc == 0 else rc
 
 

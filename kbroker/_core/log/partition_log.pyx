@@ -17,7 +17,7 @@ from kbroker._core.log.files cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock, read_at,
 )
 from kbroker._core.log.leader_epochs cimport EpochStart, epochs_free
-from kbroker._core.log.fresh cimport fresh_make
+from kbroker._core.log.fresh cimport fresh_make, write_topic_id
 from kbroker._core.log.lookup cimport load_max_timestamp
 from kbroker._core.log.open_files cimport FileBudget, OpenFiles, files_forget, files_new, files_release, files_retain
 from kbroker._core.log.producer_state cimport Producer, producers_free, producers_init
@@ -207,18 +207,24 @@ cdef bytes read_topic_id(str path):
     return known
 
 
+cdef bytes text_of_id(object topic_id):
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=")
+
+
 cdef bytes settle_topic_id(str directory, object topic_id):
     """The id in partition.metadata, which is written when it is missing; empty when nobody knows one."""
+    cdef bytes encoded = os.fsencode(directory)
+    cdef bytes text
     path = os.path.join(directory, "partition.metadata")
     known = read_topic_id(path)
     if topic_id is None or known == bytes(topic_id):
         return known
-    text = base64.urlsafe_b64encode(known or topic_id).rstrip(b"=").decode()
+    text = text_of_id(known or topic_id)
     if known:
-        raise ValueError(f"{path}: the directory belongs to topic id {text}")
-    with open(path + ".tmp", "w", encoding="ascii") as file:
-        file.write(f"version: 0\ntopic_id: {text}")
-    os.replace(path + ".tmp", path)
+        raise ValueError(f"{path}: the directory belongs to topic id {text.decode()}")
+    rc = write_topic_id(encoded, text)
+    if rc != 0:
+        raise os_error(rc, path)
     return bytes(topic_id)
 
 
@@ -304,7 +310,7 @@ cdef class PartitionLog:
         return self
 
     cdef int be_fresh(self, int64_t start_offset, int64_t now_ms) except -1:
-        cdef bytes text = base64.urlsafe_b64encode(self.topic_id).rstrip(b"=")
+        cdef bytes text = text_of_id(self.topic_id)
         memcpy(self.log.topic_id_text, PyBytes_AS_STRING(text), len(text) + 1)
         self.log.start_offset = self.log.end_offset = self.log.high_watermark = start_offset
         self.log.recovery_point = start_offset
