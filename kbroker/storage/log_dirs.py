@@ -113,6 +113,7 @@ class LogDir:
         self.formatted = formatted  # by this start: it was new
         self.clean = False  # the last stop left its marker
         self.previous_broker_epoch = -1
+        self.sound = True  # no log in it failed: a clean stop may leave the marker
         self.recovery_points: Offsets = {}
         self.high_watermarks: Offsets = {}
         self.log_start_offsets: Offsets = {}
@@ -194,23 +195,28 @@ class LogDirs:
     ) -> PartitionLog:
         """Opens a partition's log: in the named directory, where it is already, or where fewest are.
 
-        A new one has no files before its make(), its first append or a clean stop.
+        A new one has no files before its make() or its first append. ValueError: the directory is another topic's, or
+        its partition.metadata is damaged.
         """
         key = (topic, partition)
         home = self._home_of(key, directory_id)
         path = f"{home.path}/{topic}-{partition}"
         known = os.path.isdir(path)
-        log = PartitionLog.open(
-            path,
-            self._clock,
-            config,
-            topic_id=topic_id,
-            clean=home.clean or not known,
-            recovery_point=home.recovery_points.get(key, 0),
-            log_start_offset=home.log_start_offsets.get(key, 0),
-            files=self._files,
-            make=known or os.path.lexists(path),
-        )
+        try:
+            log = PartitionLog.open(
+                path,
+                self._clock,
+                config,
+                topic_id=topic_id,
+                clean=home.clean or not known,
+                recovery_point=home.recovery_points.get(key, 0),
+                log_start_offset=home.log_start_offsets.get(key, 0),
+                files=self._files,
+                make=known or os.path.lexists(path),
+            )
+        except BaseException:
+            home.sound = False  # nobody looked at its tail: the next start must
+            raise
         log.high_watermark = min(home.high_watermarks.get(key, 0), log.log_end_offset)
         self.logs[key] = log
         self._home[key] = home
@@ -223,21 +229,22 @@ class LogDirs:
         """Closes and renames partitions; the caller removes the returned directories when their delay is over.
 
         The deletion is committed in the metadata log already: what a crash brings back no topic owns any more, so
-        their records need not reach the disk, and one sync a directory tells of all the new names.
+        nothing more is written into them, and one sync a directory tells of all the new names. What is renamed is what
+        lies on the disk: a new log may have none of its files or some, and one that could not be opened has no log.
         """
         retired = []
         homes: set[Path] = set()
         for key in keys:
             log, home = self.logs.pop(key, None), self._home.pop(key, None)
-            if log is None or home is None:
-                continue
-            log.close(sync=False)
-            if log.made:
-                path = home.path / f"{key[0]}-{key[1]}"
-                retired.append(path.rename(_retired_name(path, DELETED)))
-                homes.add(home.path)
-            for offsets in (home.recovery_points, home.high_watermarks, home.log_start_offsets):
-                offsets.pop(key, None)
+            if log is not None:
+                log.close(sync=False)
+            for one in self.dirs if home is None else [home]:
+                path = one.path / f"{key[0]}-{key[1]}"
+                if os.path.isdir(path):
+                    retired.append(path.rename(_retired_name(path, DELETED)))
+                    homes.add(one.path)
+                for offsets in (one.recovery_points, one.high_watermarks, one.log_start_offsets):
+                    offsets.pop(key, None)
         for path in homes:
             sync_directory(path)
         return retired
@@ -262,17 +269,33 @@ class LogDirs:
             sync_directory(home.path)
             self._written[home.path] = offsets
 
-    def close(self, broker_epoch: int) -> None:
-        """A clean stop: everything flushed, checkpointed and closed, then the marker, then the lock."""
-        for log in self.logs.values():
-            log.close()  # flushes first; a closed log still tells its offsets
-        self.checkpoint()
+    def close(self, broker_epoch: int) -> list[OSError]:
+        """A clean stop: everything flushed, checkpointed and closed, then the marker, then the lock.
+
+        Returns what failed. One log that fails does not keep the others from it; its directory gets no marker, so
+        that the next start checks it.
+        """
+        failed = []
+        for key, log in self.logs.items():
+            try:
+                log.close()  # flushes first; a closed log still tells its offsets
+            except OSError as problem:
+                failed.append(problem)
+                self._home[key].sound = False
+            if log.offline_errno:
+                self._home[key].sound = False
+        try:
+            self.checkpoint()
+            marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+            for home in self.dirs:
+                if home.sound:
+                    write_whole(home.path / CLEAN_SHUTDOWN, marker.encode())
+        except OSError as problem:
+            failed.append(problem)
         self.logs.clear()
         self._home.clear()
-        for home in self.dirs:
-            marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-            write_whole(home.path / CLEAN_SHUTDOWN, marker.encode())
         self.release()
+        return failed
 
     def release(self) -> None:
         """Gives the directories up as they are; without a marker the next start checks what may be torn."""

@@ -1,9 +1,11 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from kbroker._core.clock import BrokerClock
+from kbroker._core.record.records import Record, build_batch
 from kbroker.storage.log_dirs import (
     DataDirectoryError,
     LogDirs,
@@ -125,3 +127,77 @@ def test_a_log_that_was_never_made_is_deleted_without_a_trace(tmp_path: Path) ->
     assert retired.name.startswith("made-0.")
     assert not list(tmp_path.glob("never*"))
     dirs.release()
+
+
+def test_a_log_that_was_made_in_part_is_deleted_whole(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path)
+    log = dirs.open_log("t", 0, random_uuid(), {})
+    (tmp_path / "t-0" / f"{0:020d}.log").mkdir(parents=True)
+    with pytest.raises(OSError, match="directory"):
+        log.make()
+    assert (tmp_path / "t-0" / "partition.metadata").exists()
+    (retired,) = dirs.delete_logs([("t", 0)])
+    assert retired.name.startswith("t-0.")
+    dirs.open_log("t", 0, random_uuid(), {}).make()
+    dirs.release()
+
+
+def test_a_directory_whose_log_could_not_be_opened_is_deleted(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path / "a", tmp_path / "b")
+    (tmp_path / "b" / "t-0").mkdir()
+    (tmp_path / "b" / "t-0" / "partition.metadata").write_text("damaged")
+    with pytest.raises(ValueError, match="not a topic id"):
+        dirs.open_log("t", 0, random_uuid(), {})
+    (retired,) = dirs.delete_logs([("t", 0)])
+    assert retired.parent == tmp_path / "b"
+    dirs.release()
+
+
+def test_a_directory_that_vanished_is_deleted_already(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path)
+    dirs.open_log("t", 0, random_uuid(), {}).append(build_batch([Record(timestamp=1, value=b"x")]))
+    shutil.rmtree(tmp_path / "t-0")
+    assert dirs.delete_logs([("t", 0)]) == []
+    dirs.release()
+
+
+def test_a_clean_stop_makes_no_files_for_a_log_that_has_none(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path)
+    dirs.open_log("t", 0, random_uuid(), {})
+    assert dirs.close(1) == []
+    assert not (tmp_path / "t-0").exists()
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_log_that_cannot_be_closed_costs_its_directory_the_marker_and_nothing_else(tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    dirs = open_dirs(*paths)
+    for topic, home in (("bad", 0), ("good", 0), ("far", 1)):
+        log = dirs.open_log(topic, 0, random_uuid(), {}, dirs.directory_ids[home])
+        assert log.append(build_batch([Record(timestamp=1, value=b"x")])).error == 0
+    shutil.rmtree(paths[0] / "bad-0")
+    (problem,) = dirs.close(1)
+    assert problem.filename == str(paths[0] / "bad-0")
+    assert [(path / ".kafka_cleanshutdown").exists() for path in paths] == [False, True]
+    checkpoint = (paths[0] / "recovery-point-offset-checkpoint").read_text()
+    assert checkpoint == "0\n2\nbad 0 0\ngood 0 1\n"
+    open_dirs(*paths).release()
+
+
+def test_a_log_that_could_not_be_opened_is_checked_by_the_next_start(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path)
+    (tmp_path / "t-0").touch()
+    with pytest.raises(OSError, match="exists"):
+        dirs.open_log("t", 0, random_uuid(), {})
+    assert dirs.close(1) == []
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_stop_that_cannot_write_lets_go_of_its_directories(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path)
+    (tmp_path / "recovery-point-offset-checkpoint").mkdir()
+    (problem,) = dirs.close(1)
+    assert isinstance(problem, IsADirectoryError)
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    (tmp_path / "recovery-point-offset-checkpoint").rmdir()
+    open_dirs(tmp_path).release()
