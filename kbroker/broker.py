@@ -248,6 +248,7 @@ class _Node:
         self._undo.append(self._controller.close)
         self._replicas = Replicas(config, self._log_dirs, views)
         self._replicas.tell_directories_with(self._controller.assign_directories)
+        self._replicas.tell_offline_with(self._on_offline)
         strays = await self._replicas.start(self._controller.image)
         self._controller.listen(self._replicas.on_commit)
         self._controller.listen(self._on_commit)
@@ -298,8 +299,14 @@ class _Node:
         await asyncio.gather(*unfinished, return_exceptions=True)
         self._log_events()
         broker_epoch = self._controller.broker_epoch
-        await self._controller.close()
-        await self._replicas.close(broker_epoch)
+        failed = []
+        try:
+            await self._controller.close()
+        except OSError as problem:  # the partitions are closed nevertheless
+            failed.append(problem)
+        failed += await self._replicas.close(broker_epoch)
+        for one in failed:
+            self._log.error("the stop was not clean: the next start checks the files", reason=str(one))
         await self._close_core()
         await loop.shutdown_default_executor()
         self._log.info("stopped")
@@ -344,6 +351,10 @@ class _Node:
                 self._broker.break_down("the metadata log failed", self._controller.failure)
                 return
 
+    def _on_offline(self, key: tuple[str, int], problem: Exception) -> None:
+        """From any thread."""
+        self._log.error("a partition is offline", topic=key[0], partition=key[1], reason=str(problem))
+
     def _log_events(self) -> None:
         for kind, reason, host, port, count in self._core.events():
             self._log.warning(f"connection {kind}", peer=f"{host}:{port}", reason=reason, count=count)
@@ -353,8 +364,6 @@ class _Node:
             self._log.warning(unsupported.sentence, setting=unsupported.name, value=unsupported.value)
         for stray in strays:
             self._log.warning("a partition that no topic owns was set aside", directory=str(stray))
-        for (topic, partition), problem in self._replicas.offline.items():
-            self._log.error("a partition is offline", topic=topic, partition=partition, reason=str(problem))
         self._log.info(
             "started",
             listeners=[str(one) for one in advertised],

@@ -44,6 +44,7 @@ class Replicas:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kbroker-replicas")
         self._removals: set[asyncio.TimerHandle] = set()
         self._assign: Assign | None = None
+        self._tell_offline: Callable[[Key, Exception], None] | None = None
         self._upkeep: asyncio.Task[None] | None = None
         self._to_make: deque[Key] = deque()  # opened, but their files are still to be made
         self._making: asyncio.Task[None] | None = None
@@ -61,6 +62,10 @@ class Replicas:
     def tell_directories_with(self, assign: Assign) -> None:
         """Where to report which directory a partition was put into, when there are several."""
         self._assign = assign
+
+    def tell_offline_with(self, tell: Callable[[Key, Exception], None]) -> None:
+        """Whom to tell, from any thread, that a replica is offline."""
+        self._tell_offline = tell
 
     async def start(self, image: ClusterImage) -> list[Path]:
         """Opens what the image says is here. Returns the directories no topic owns, which were set aside."""
@@ -114,18 +119,19 @@ class Replicas:
         for log in list(self._log_dirs.logs.values()):
             log.expire_producers()
 
-    async def close(self, broker_epoch: int) -> None:
-        """A clean stop. Whoever still fetches is told that nobody leads here any more."""
+    async def close(self, broker_epoch: int) -> list[OSError]:
+        """A clean stop. Whoever still fetches is told that nobody leads here any more. Returns what failed."""
         for task in (self._upkeep, self._making):
             if task is not None:
-                task.cancel()  # what has no files yet gets them as its log is closed
+                task.cancel()  # what has no files yet gets them at the next start
         for timer in self._removals:
             timer.cancel()  # the next start finishes it
         for handle in self._handles.values():
             handle.follow(-1, handle.leader_epoch)
-        await self._in_thread(self._log_dirs.close, broker_epoch)
+        failed = await self._in_thread(self._log_dirs.close, broker_epoch)
         self._handles.clear()
         self._thread.shutdown()
+        return failed
 
     def dynamic(self, image: ClusterImage) -> Dynamic:
         return Dynamic(image.broker_configs(self._node_id), image.broker_configs(None))
@@ -154,20 +160,29 @@ class Replicas:
             directory_id = one.directories[one.replicas.index(self._node_id)] if one.directories else ZERO_UUID
             try:
                 log = self._log_dirs.open_log(topic.name, index, topic.topic_id, config, directory_id)
-            except (OSError, LogError) as problem:  # that replica is offline; the others are not to suffer
-                self.offline[(topic.name, index)] = problem
+            except (OSError, ValueError, LogError) as problem:  # that replica is offline; the others are not to suffer
+                self._put_offline((topic.name, index), problem)
             else:
+                self.offline.pop((topic.name, index), None)  # of an earlier topic of that name
                 promised += [] if log.made else [(topic.name, index)]
         return promised
 
     def _make(self, keys: Iterable[Key]) -> None:
         for key in keys:
             log = self._log_dirs.logs.get(key)
+            if log is None:
+                continue
             try:
-                if log is not None:
-                    log.make()
+                log.make()
             except OSError as problem:
-                self.offline[key] = problem
+                if log.offline_errno:  # else descriptors ran out: the first append tries again
+                    self._put_offline(key, problem)
+
+    def _put_offline(self, key: Key, problem: Exception) -> None:
+        known = self.offline.get(key)
+        self.offline[key] = problem
+        if self._tell_offline is not None and str(known) != str(problem):  # every change of the topic tries again
+            self._tell_offline(key, problem)
 
     def _log_config(self, image: ClusterImage, topic: str) -> dict[str, Any]:
         return dict(self._config.topic_config(image.topic_configs(topic), self.dynamic(image)))
@@ -219,7 +234,8 @@ class Replicas:
     def _show(self, topic: TopicImage, index: int, partition: PartitionImage, min_insync: int) -> None:
         key = (topic.name, index)
         handle = self._handles.get(key)
-        if handle is None:
+        opened = key in self._log_dirs.logs and key not in self.offline
+        if handle is None or (handle.log is None and opened):  # the log may have come later than its handle
             handle = self._handles[key] = PartitionHandle(index, self._log_dirs.logs.get(key))
             if key in self.offline:
                 handle.go_offline()

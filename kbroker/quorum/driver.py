@@ -226,8 +226,10 @@ class Controller:
         if self._task is not None:
             await self._task
         self._quorum.resign()
-        await self._in_thread(self._log.close)
-        self._thread.shutdown()
+        try:
+            await self._in_thread(self._log.close)
+        finally:
+            self._thread.shutdown()
 
     # ---- start ----
 

@@ -1,0 +1,66 @@
+"""Files that fail under a running broker: what its log tells, and what it goes on doing."""
+
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+import kbroker
+from kbroker.observe.logging import BrokerLog
+
+Start = Callable[..., kbroker.Broker]
+
+
+class Lines:
+    """A broker's log, kept in memory."""
+
+    def __init__(self) -> None:
+        self._stream = io.StringIO()
+        self.log = BrokerLog("json", stream=self._stream)
+
+    def errors(self) -> list[dict[str, object]]:
+        self.log.close()
+        lines = [json.loads(line) for line in self._stream.getvalue().splitlines()]
+        return [line for line in lines if line["level"] == "error"]
+
+
+@pytest.fixture
+def lines() -> Lines:
+    return Lines()
+
+
+def create(broker: kbroker.Broker, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+
+
+def test_a_partition_that_cannot_be_opened_is_logged(start_broker: Start, tmp_path: Path, lines: Lines) -> None:
+    broker = start_broker(tmp_path, log=lines.log)
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / "partition.metadata").write_text("damaged")
+    create(broker, "t", 2)
+    create(broker, "after", 1)
+    broker.stop()
+    (line,) = lines.errors()
+    assert (line["event"], line["topic"], line["partition"]) == ("a partition is offline", "t", 0)
+    assert not broker.failed
+
+
+def test_a_stop_that_is_not_clean_says_so_and_ends(start_broker: Start, tmp_path: Path, lines: Lines) -> None:
+    broker = start_broker(tmp_path, log=lines.log)
+    create(broker, "t", 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("t", b"x")
+    assert producer.flush(30) == 0
+    shutil.rmtree(tmp_path / "t-0")
+    broker.stop()
+    (line,) = lines.errors()
+    assert line["event"] == "the stop was not clean: the next start checks the files"
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    start_broker(tmp_path)
