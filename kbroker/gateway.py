@@ -66,19 +66,23 @@ class Gateway:
 
     def serve_pending(self) -> None:
         """Called when the mailbox has frames. What must wait is spawned; the rest is answered before this returns."""
+        self._serve_waiting()  # there is room only if serving one of them failed
         for token, listener, principal, host, port, frame in self._mailbox.take(TAKEN_AT_ONCE):
             kept = self._kept.get((listener, principal, frame[:4], frame[8:]))
             if kept is not None:
                 self._mailbox.reply(token, frame[4:8] + kept)
-            elif self._large_bytes and len(frame) >= LARGE_FRAME and self._large_bytes + len(frame) > LARGE_AT_ONCE:
+            elif len(frame) >= LARGE_FRAME and (self._waiting or not self._has_room(frame)):
                 self._waiting.append((token, listener, principal, host, port, frame))
             else:
                 self._serve(token, listener, principal, f"{host}:{port}", frame)
 
+    def _has_room(self, frame: bytes) -> bool:
+        return not self._large_bytes or self._large_bytes + len(frame) <= LARGE_AT_ONCE
+
     def _serve_waiting(self) -> None:
         while self._waiting:
             token, listener, principal, host, port, frame = self._waiting[0]
-            if self._large_bytes and self._large_bytes + len(frame) > LARGE_AT_ONCE:
+            if not self._has_room(frame):
                 return
             self._waiting.popleft()
             self._serve(token, listener, principal, f"{host}:{port}", frame)
@@ -128,14 +132,16 @@ class Gateway:
         self, token: int, row: Row, request: Any, ctx: Context, waiting: Coroutine[Any, Any, Any], *, large: int
     ) -> None:
         try:
-            answer = await waiting
-        except Exception as error:
-            self._fail(token, row, request, ctx, error)
-        else:
-            self._reply(token, row, request, ctx, answer)
-        if large:
-            self._large_bytes -= large
-            self._serve_waiting()
+            try:
+                answer = await waiting
+            except Exception as error:
+                self._fail(token, row, request, ctx, error)
+            else:
+                self._reply(token, row, request, ctx, answer)
+        finally:
+            if large:
+                self._large_bytes -= large
+                self._serve_waiting()
 
     def _reply(self, token: int, row: Row, request: Any, ctx: Context, answer: Any) -> bytes | None:
         """Sends the answer; returns what was sent, if it was the answer."""

@@ -173,3 +173,58 @@ def test_a_request_larger_than_all_that_may_be_under_way_is_served(put: Put) -> 
     for _ in range(2):
         token = desk.post(codec.encode_request(DescribeClusterRequest(), 2, 1) + bytes(9_000_000))
         assert token in desk.mailbox.replies
+
+
+def test_a_very_large_request_is_not_overtaken_by_large_ones_for_ever(put: Put) -> None:
+    decoded = []
+
+    async def wait(_request: Any, _ctx: Any) -> DescribeClusterResponse:
+        return DescribeClusterResponse()
+
+    def count(request: Any, ctx: Any) -> Any:
+        decoded.append(ctx.correlation_id)
+        return wait(request, ctx)
+
+    def ask(correlation_id: int, size: int) -> int:
+        return desk.begin(codec.encode_request(DescribeClusterRequest(), 2, correlation_id) + bytes(size))
+
+    put(count)
+    desk = Desk()
+    tokens = [ask(0, 100_000), ask(1, 9_000_000)]
+    for i in range(2, 10):
+        tokens.append(ask(i, 100_000))
+        desk.go_on()
+    while desk.go_on():
+        pass
+    assert decoded == list(range(10))
+    assert sorted(desk.mailbox.replies) == tokens
+
+
+def test_a_large_request_whose_answer_fails_makes_room_all_the_same(put: Put) -> None:
+    async def wait(_request: Any, _ctx: Any) -> DescribeClusterResponse:
+        raise NotControllerError
+
+    def at_once_or_later(request: Any, ctx: Any) -> Any:
+        if ctx.correlation_id == 2:
+            raise NotControllerError
+        return wait(request, ctx)
+
+    failures = [KeyError("of the first"), KeyError("of the second")]
+
+    def fail_to_fail(_request: Any, _code: int, _version: int) -> DescribeClusterResponse:
+        if failures:
+            raise failures.pop(0)
+        return DescribeClusterResponse()
+
+    def ask(correlation_id: int, size: int) -> int:
+        return desk.begin(codec.encode_request(DescribeClusterRequest(), 2, correlation_id) + bytes(size))
+
+    put(at_once_or_later, fail_to_fail)
+    desk = Desk()
+    tokens = [ask(i, 3_000_000) for i in range(1, 4)]
+    with pytest.raises(KeyError, match="of the second"):  # which took the first one's place at once
+        desk.go_on()
+    tokens.append(ask(4, 100))
+    while desk.go_on():
+        pass
+    assert sorted(desk.mailbox.replies) == tokens[2:]
