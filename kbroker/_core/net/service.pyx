@@ -291,7 +291,7 @@ cdef void service_event(Loop *l, Connection *c, int what) noexcept nogil:
         if what & GONE:
             service_close(l, c, BY_RESET)
         elif c.waiting != PARKED_REQUEST or not c.long_poll:
-            watch(l, c, c.interest & ~READABLE)
+            watch(l, c, c.interest & ~(READABLE | HALF))     # the end is found when it is read again
         elif what & HALF:
             hasten(l, c)
             watch(l, c, c.interest & ~(READABLE | HALF))

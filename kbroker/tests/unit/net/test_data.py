@@ -158,6 +158,55 @@ def test_a_parked_client_that_ends_its_stream_is_answered_at_once(data: DataHous
     eventually(lambda: data.core.counters()["connections_open"] == 0)
 
 
+def asked_of(data: DataHouse, times: int) -> int:
+    """How many turns the loop takes for so many posted requests of someone else."""
+    other = data.house.connect(data.port)
+    before = data.core.counters()["turns"]
+    for i in range(times):
+        other.sendall(request(i, b"\xff\xff"))
+        data.core.reply(take_one(data.core)[0], b"answer")
+        assert receive_frame(other) == b"answer"
+    return data.core.counters()["turns"] - before
+
+
+def park_with_more_behind(data: DataHouse, behind: bytes) -> socket.socket:
+    """A client with a long poll, frames behind it that were received, and a byte behind these that was not."""
+    client = data.house.connect(data.port, receive_buffer=4096)
+    client.sendall(fetch(1, data.log.log_end_offset, max_wait_ms=600_000) + behind)
+    eventually(lambda: data.core.counters()["requests_parked_now"] == 1)
+    client.sendall(b"\0")
+    asked_of(data, 2)
+    return client
+
+
+def test_the_end_of_a_stream_behind_unread_replies_is_noticed_once(house: House) -> None:
+    data = DataHouse(house, PartitionLog.in_memory(house.clock, {}), network_threads=1)
+    data.partition.append(batch(os.urandom(900_000)))
+    client = park_with_more_behind(data, b"".join(fetch(i, 0) for i in range(2, 22)))
+    data.partition.append(batch(b"news"))
+    eventually(lambda: data.core.counters()["requests"][1] > 5)
+    client.shutdown(socket.SHUT_WR)
+    assert asked_of(data, 20) < 200
+    assert data.core.counters()["requests"][1] < 21
+    assert values(receive_frame(client)) == [b"news"]
+    for _ in range(20):
+        assert len(fetched_bytes(receive_frame(client))) > 900_000
+    assert closed_by_server(client)
+
+
+def test_the_end_of_a_stream_behind_a_posted_request_is_noticed_once(house: House) -> None:
+    data = DataHouse(house, PartitionLog.in_memory(house.clock, {}), network_threads=1)
+    client = park_with_more_behind(data, request(2, b"\xff\xff"))
+    data.partition.append(batch(b"news"))
+    posted = take_one(data.core)
+    client.shutdown(socket.SHUT_WR)
+    assert asked_of(data, 20) < 200
+    data.core.reply(posted[0], b"the other answer")
+    assert values(receive_frame(client)) == [b"news"]
+    assert receive_frame(client) == b"the other answer"
+    assert closed_by_server(client)
+
+
 def test_a_produce_that_waits_for_replicas_outlives_its_clients_last_word(data: DataHouse) -> None:
     data.partition.lead(1, 1, 2, 1, in_sync_followers=[2])
     client = data.house.connect(data.port)
