@@ -78,7 +78,7 @@ cdef struct Connection:
     Link turn                        # has more to do next turn
     Link held                        # waits for the mailbox, or for muted_until_ms
     Link starving                    # waits for memory
-    Link behind                      # has replies that the socket did not take, oldest first
+    Link behind                      # has replies that the socket did not take; the longest without taking anything first
 
 cdef int receiver_open(Receiver *r, Budget *budget) noexcept nogil
 cdef void receiver_close(Receiver *r) noexcept nogil

@@ -3,7 +3,7 @@
 #              a request must send it at FRAME_RATE_BYTES_PER_MS at least, FRAME_GRACE_MS for the start aside, or is closed:
 #              otherwise a thousand half frames would keep everyone else's out.
 #   replies    bytes of unsent replies; file slices cost no memory and are not counted. Above half of the loop's share whoever has
-#              unsent replies is not read; above all of it the one that has been behind for the longest is closed.
+#              unsent replies is not read; above all of it the one that has taken nothing for the longest is closed.
 # Owns        nothing; the Loop and the Budget do.
 # Called by   net/loop, once a turn.
 # Threads     the loop's.

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from kbroker._core.c.prelude cimport load_int32
 from kbroker._core.limits cimport FRAME_GRACE_MS, FRAME_PATROL_MS, FRAME_RATE_BYTES_PER_MS
 from kbroker._core.net.budget cimport budget_full, budget_wait
-from kbroker._core.net.connection cimport POSTED_REQUEST, STALLED_REQUEST, Connection, connection_admit, list_remove
+from kbroker._core.net.connection cimport POSTED_REQUEST, STALLED_REQUEST, Connection, Link, connection_admit, list_remove
 from kbroker._core.net.loop cimport MEMORY_SHORT, Loop
 from kbroker._core.net.mailbox cimport CLOSED, events_note
 from kbroker._core.net.service cimport service_close, service_finish, service_resume
@@ -46,10 +46,14 @@ cdef void close_slow_senders(Loop *l) noexcept nogil:
 
 
 cdef void close_slow_readers(Loop *l) noexcept nogil:
-    # The last one stays: a reply larger than the bound is sent too.
+    # The last one stays: a reply larger than the bound is sent too. Whoever waits for the disk is not behind by its own doing.
+    cdef Link *at = l.behind.next
     cdef Connection *c
-    while l.reply_bytes > l.reply_bytes_max and l.behind.next != l.behind.previous:
-        c = l.behind.next.owner
+    while l.reply_bytes > l.reply_bytes_max and at != &l.behind and l.behind.next != l.behind.previous:
+        c = at.owner
+        at = at.next
+        if c.warming:
+            continue
         events_note(&l.shared.events, CLOSED, b"did not read its replies while memory was short", &c.address)
         l.posted = True
         service_close(l, c, MEMORY_SHORT)

@@ -199,7 +199,7 @@ cdef void service_close(Loop *l, Connection *c, int reason) noexcept nogil:
     c.serial = 0
     connection_keep(c, &l.receiver, NULL, 0)
     outflow_drop(&c.out, &l.egress)
-    count_replies(l, c)
+    count_replies(l, c, False)
     list_remove(&c.idle)
     list_remove(&c.turn)
     list_remove(&c.held)
@@ -539,18 +539,18 @@ cdef bint send_for_warming(Loop *l, Connection *c) noexcept nogil:
     return warmer_send(&l.shared.warmer, &errand)
 
 
-cdef void count_replies(Loop *l, Connection *c) noexcept nogil:
-    # What the replies of a reader that is behind hold in memory, file slices aside.
+cdef void count_replies(Loop *l, Connection *c, bint reads) noexcept nogil:
+    # What the replies of a reader that is behind hold in memory, file slices aside. Whoever reads on goes to the end of the row.
     cdef Chain *reply = c.out.first
     cdef int64_t bytes = 0
     while reply != NULL:
         bytes += reply.capacity + reply.piece_capacity * <int64_t> sizeof(Piece)
         reply = reply.next
     l.reply_bytes += bytes - c.reply_bytes
-    if bytes > 0 and c.reply_bytes == 0:
-        list_append(&l.behind, &c.behind)
-    elif bytes == 0:
+    if bytes == 0 or reads:
         list_remove(&c.behind)
+    if bytes > 0 and not linked(&c.behind):
+        list_append(&l.behind, &c.behind)
     c.reply_bytes = bytes
 
 
@@ -581,7 +581,7 @@ cdef void send_out(Loop *l, Connection *c, bint may_wait) noexcept nogil:
             service_close(l, c, UNSENDABLE)
             return
         if c.out.first != NULL or c.reply_bytes > 0:
-            count_replies(l, c)
+            count_replies(l, c, sent > 0)
     if c.out.first == NULL:
         if c.closing == PARTING:
             go_on_parting(l, c)

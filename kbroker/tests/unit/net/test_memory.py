@@ -11,7 +11,17 @@ import pytest
 
 from kbroker._core.core import Core
 
-from .harness import House, closed_by_server, eventually, frame, gather, receive_frame, request, take_one
+from .harness import (
+    House,
+    closed_by_server,
+    eventually,
+    frame,
+    gather,
+    receive_exactly,
+    receive_frame,
+    request,
+    take_one,
+)
 
 
 def begin(client: socket.socket, claimed: int, sent: int) -> None:
@@ -189,6 +199,25 @@ def test_whoever_is_behind_for_the_longest_gives_way(house: House) -> None:
     assert receive_frame(readers[-1]) == reply
     with contextlib.suppress(ConnectionResetError), pytest.raises(EOFError):
         receive_frame(readers[0])
+
+
+def test_whoever_reads_on_does_not_give_way_to_whoever_does_not(house: House) -> None:
+    reply = bytes(8_000_000)
+    core, port = house.core(reply_bytes_max=20_000_000)
+    steady, asleep, last = (house.connect(port, receive_buffer=4096) for _ in range(3))
+    for reader in (steady, asleep):
+        before = core.counters()["reply_bytes_held"]
+        reader.sendall(request(1))
+        core.reply(take_one(core)[0], reply)
+        eventually(lambda before=before: core.counters()["reply_bytes_held"] > before)  # type: ignore[misc]
+    receive_exactly(steady, 5_000_000)  # more than its socket can hold: the loop has sent more since
+    last.sendall(request(2))
+    core.reply(take_one(core)[0], reply)
+    eventually(lambda: core.counters()["connections_closed"]["memory_short"] == 1)
+    receive_exactly(steady, 4 + len(reply) - 5_000_000)
+    assert receive_frame(last) == reply
+    with contextlib.suppress(ConnectionResetError), pytest.raises(EOFError):
+        receive_frame(asleep)
 
 
 def test_a_reply_larger_than_the_bound_is_sent(house: House) -> None:
