@@ -1,4 +1,4 @@
-/* Atomics that Cython cannot spell. Acquire/release is all the data plane needs; counters are relaxed. */
+/* Atomics that Cython cannot spell. Acquire/release is nearly all the data plane needs; counters are relaxed. */
 #ifndef KB_ATOMICS_H
 #define KB_ATOMICS_H
 
@@ -12,5 +12,7 @@
 #define kb_release(p) (__atomic_sub_fetch((p), 1, __ATOMIC_ACQ_REL) == 0)
 /* Returns 1 when *p went from 0 to 1, which is how two threads agree on one wake-up. */
 #define kb_raise_flag(p) (__atomic_exchange_n((p), 1, __ATOMIC_ACQ_REL) == 0)
+/* Between a store and a load of something else, where two threads each look for what the other wrote. */
+#define kb_fence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 
 #endif

@@ -16,4 +16,5 @@ cdef extern from "kbroker/_core/c/atomics.h" nogil:
     uint64_t add_counter "kb_add_relaxed"(uint64_t *p, uint64_t v) noexcept
     void retain_count "kb_retain"(int32_t *p) noexcept
     bint release_count "kb_release"(int32_t *p) noexcept
+    void full_fence "kb_fence"() noexcept
     bint raise_flag "kb_raise_flag"(int32_t *p) noexcept

@@ -7,7 +7,7 @@
 #             stopped half way (no two can wait for each other).
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from kbroker._core.c.prelude cimport add_counter, load_counter, load_int32, raise_flag, store_int32
+from kbroker._core.c.prelude cimport add_counter, full_fence, load_counter, load_int32, raise_flag, store_int32
 
 cdef struct Budget:
     int64_t limit_bytes
@@ -31,6 +31,7 @@ cdef inline void budget_take(Budget *b, int64_t bytes) noexcept nogil:
 
 cdef inline void budget_give(Budget *b, int64_t bytes) noexcept nogil:
     add_counter(<uint64_t *> &b.used_bytes, <uint64_t> -bytes)
+    full_fence()                                   # given first, looked for who waits then; budget_wait does the reverse
     if load_int32(&b.waiting) and not budget_full(b):
         store_int32(&b.waiting, 0)
         b.relieved(b.context)
@@ -39,6 +40,12 @@ cdef inline void budget_starve(Budget *b, int64_t bytes) noexcept nogil:
     add_counter(<uint64_t *> &b.starved_bytes, <uint64_t> bytes)
 
 cdef inline bint budget_wait(Budget *b) noexcept nogil:
-    # False: there is room after all. Said first and looked at then: whoever gives back in between has seen the word.
+    # False: there is room after all, and everyone is told. Said first and looked at then: whoever gives back in between has
+    # seen the word.
     raise_flag(&b.waiting)
-    return budget_full(b)
+    full_fence()
+    if budget_full(b):
+        return True
+    store_int32(&b.waiting, 0)
+    b.relieved(b.context)
+    return False

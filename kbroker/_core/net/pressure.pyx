@@ -13,7 +13,7 @@ from kbroker._core.net.service cimport service_close, service_finish, service_re
 cdef void pressure_turn(Loop *l, bint woken) noexcept nogil:
     if l.starved.next != &l.starved and woken:
         let_in(l)
-    if load_int32(&l.shared.requests.waiting) and l.now_ms >= l.patrol_ms:
+    if load_int32(&l.shared.requests.waiting) and l.now_ms >= l.patrol_ms and budget_full(&l.shared.requests):
         l.patrol_ms = l.now_ms + FRAME_PATROL_MS
         close_slow_senders(l)
     if l.reply_bytes > l.reply_bytes_max:

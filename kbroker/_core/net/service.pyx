@@ -369,8 +369,7 @@ cdef void handle_frames(Loop *l, Connection *c, uint8_t *at, int64_t length) noe
     if c.starved and not linked(&c.starving):
         list_append(&l.starved, &c.starving)
         l.counters.starved += 1
-        if not budget_wait(&l.shared.requests):
-            inbox_ring(&l.inbox)         # room came meanwhile: the next turn lets it in
+        budget_wait(&l.shared.requests)  # if room came meanwhile, the next turn lets it in
     if c.more and may_handle(l, c) and not linked(&c.turn):
         list_append(&l.turn, &c.turn)
 

@@ -141,6 +141,32 @@ def test_half_frames_are_left_alone_while_there_is_room(house: House) -> None:
     assert frame(receive_frame(slow)) == begun
 
 
+def test_half_frames_are_left_alone_once_nobody_waits_any_more(house: House) -> None:
+    house.clock.hold()
+    core, port = house.core(request_bytes_max=100_000)
+    slow, hasty = house.connect(port), house.connect(port)
+    begin(slow, 60_000, 5_000)
+    eventually(lambda: held(core) == 60_004)
+    first, second = request(1, bytes(50_000)), request(2, bytes(200_000))
+    hasty.sendall(first[:30_000])
+    eventually(lambda: held(core) >= 60_004 + len(first))
+    hasty.sendall(first[30_000:] + second[:5_000])
+    posted = take_one(core)
+    eventually(lambda: core.counters()["bytes_in"] == 5_000 + len(first) + 5_000)
+    core.reply(posted[0], b"first")
+    assert receive_frame(hasty) == b"first"
+    # What it holds itself is all that it waits for: it is let in at once, and nobody else waits.
+    eventually(lambda: held(core) == 60_004 + len(second))
+    assert core.counters()["frames_starved"] == 1
+    house.clock.advance(60_000)
+    house.control(core)
+    other = house.connect(port)
+    for i in range(3):
+        other.sendall(request(i))
+        assert frame(receive_frame(other)) == request(i)
+    assert core.counters()["connections_closed"]["memory_short"] == 0
+
+
 def test_requests_behind_one_that_waits_count_too(house: House) -> None:
     core, port = house.core(request_bytes_max=50_000, start=False)
     client = house.connect(port)
