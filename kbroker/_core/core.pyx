@@ -419,11 +419,12 @@ cdef class Core:
         except BaseException:
             apis_release(t)
             raise
-        pthread_mutex_lock(&self.s.apis_lock)
-        old = self.s.apis
-        self.s.apis = t
-        store_int32(&self.s.apis_version, self.s.apis_version + 1)
-        pthread_mutex_unlock(&self.s.apis_lock)
+        with nogil:
+            pthread_mutex_lock(&self.s.apis_lock)
+            old = self.s.apis
+            self.s.apis = t
+            store_int32(&self.s.apis_version, self.s.apis_version + 1)
+            pthread_mutex_unlock(&self.s.apis_lock)
         apis_release(old)
         self.nudge()
 

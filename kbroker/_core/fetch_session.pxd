@@ -7,7 +7,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 cdef void *sessions_create(int32_t sessions_max) noexcept nogil      # max.incremental.fetch.session.cache.slots; NULL: no memory
 cdef void sessions_destroy(void *sessions) noexcept nogil
-cdef int32_t sessions_count(void *sessions) noexcept nogil
+cdef int32_t sessions_count(void *sessions) noexcept nogil           # without the lock
 
 # One partition that a session remembers. Read it only while the cache is locked.
 cdef struct SessionPartition:

@@ -3,6 +3,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
+from kbroker._core.c.prelude cimport load_int32
 from kbroker._core.clock cimport mono_us
 from kbroker._core.errors cimport Err
 from kbroker._core.limits cimport (
@@ -50,12 +51,7 @@ cdef void sessions_destroy(void *sessions) noexcept nogil:
 
 
 cdef int32_t sessions_count(void *sessions) noexcept nogil:
-    cdef Sessions *cache = <Sessions *> sessions
-    cdef int32_t count
-    pthread_mutex_lock(&cache.lock)
-    count = cache.count
-    pthread_mutex_unlock(&cache.lock)
-    return count
+    return load_int32(&(<Sessions *> sessions).count)
 
 
 cdef void session_unlock(void *sessions) noexcept nogil:
