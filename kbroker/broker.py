@@ -30,6 +30,7 @@ from kbroker.api.producer_ids import ProducerIds
 from kbroker.config import Config, ConfigError
 from kbroker.gateway import Gateway
 from kbroker.listeners import Listener
+from kbroker.memory import memory_bytes
 from kbroker.observe.logging import BrokerLog
 from kbroker.protocol import apis
 from kbroker.storage.log_dirs import DataDirectoryError, LogDirs
@@ -381,7 +382,7 @@ class _Node:
 
 
 def _make_core(config: Config, clock: BrokerClock, options: Mapping[str, Any]) -> Core:
-    memory = _memory_bytes()
+    memory = memory_bytes()
     queued = config.integer("queued.max.request.bytes")
     return Core(
         clock,
@@ -400,16 +401,6 @@ def _make_core(config: Config, clock: BrokerClock, options: Mapping[str, Any]) -
         fetch_sessions_max=config.integer("max.incremental.fetch.session.cache.slots"),
         **options,
     )
-
-
-def _memory_bytes() -> int:
-    """What this process may use: the machine's memory, or less if its control group says so."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
-    except OSError:
-        return memory
-    return min(memory, int(limit)) if limit.isdigit() else memory
 
 
 def _packed_address(host: str) -> bytes:

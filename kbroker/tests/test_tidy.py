@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "config_table": set(),
     "config": {"config_table", "errors", "listeners"},
     "listeners": {"config_table", "errors"},
+    "memory": set(),
     "storage": {"_core", "errors", "clock", "config"},
     "observe": {"_core", "errors"},
     "cluster": {"protocol", "errors", "config"},
