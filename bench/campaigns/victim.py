@@ -106,6 +106,8 @@ class Victim:
             lambda held: (
                 held["connections_open"] <= connections
                 and held["receive_buffer_bytes"] == 0
+                and held["request_bytes_held"] == 0
+                and held["reply_bytes_held"] == 0
                 and held["requests_parked_now"] <= connections
                 and held["mailbox_depth"] == 0
             ),
