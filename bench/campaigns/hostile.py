@@ -20,6 +20,7 @@ from bench.campaigns.barrage import check
 from bench.campaigns.seeds import SHELF, TOPIC, Corpus
 from bench.campaigns.victim import Victim
 from bench.campaigns.wire import ClosedError, Wire, ping, prefixed
+from kbroker._core.record.records import Record, build_batch
 from kbroker.protocol import codec, messages
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages import FetchResponse, ProduceResponse
@@ -29,6 +30,8 @@ HUGE_COUNTS = (0x7FFFFFFE, 0x40000000, 10_000_000)
 SESSIONS_MAX = 1_000
 MIB = 1 << 20
 FRAME_CLAIM = 100 * MIB
+HALF_FRAME = 65_536
+TURN_SECONDS = 60.0  # until the last of a crowd that claims all memory has had its turn
 BATCH_MAX_MIB = 128.0  # DECOMPRESSED_BATCH_MAX_BYTES
 HELD_PER_FRAME = 4  # a half frame may cost this often its arrived bytes
 CORRUPT_MESSAGE, TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 2, 53
@@ -266,19 +269,42 @@ def a_byte_at_a_time(field: Field) -> str:
     return f"{len(wires)} times {len(request)} bytes"
 
 
+def send_half_frames(wires: list[Wire], claim: int) -> int:
+    """Each says the size of its frame and sends the first 64 KiB of it. How many bytes that is in all."""
+    half = struct.pack(">i", claim) + frames.produce(TOPIC, 0, b"")[4:].ljust(HALF_FRAME, b"\0")
+    for wire in wires:
+        wire.send(half)
+    return len(wires) * HALF_FRAME
+
+
 @attack
 def half_frames_held_open(field: Field) -> str:
-    """Hundreds of frames that claim 100 MiB and stop after 64 KiB: they cost what has arrived, not what was claimed."""
-    sent = 65_536
+    """Hundreds of frames that claim 1 MiB and stop after 64 KiB: they cost what has arrived, not what was claimed."""
     with field.crowd(CROWD) as wires:
-        for wire in wires:
-            wire.send(struct.pack(">i", FRAME_CLAIM) + frames.produce(TOPIC, 0, b"")[4:].ljust(sent, b"\0"))
-        held = field.victim.wait_until(
-            "half frames have arrived", lambda seen: seen["receive_buffer_bytes"] >= CROWD * sent
-        )["receive_buffer_bytes"]
-    if held > HELD_PER_FRAME * CROWD * sent:
-        raise AssertionError(f"{held} bytes are held for {CROWD * sent} that arrived")
-    return f"{CROWD} connections sent {CROWD * sent / MIB:.0f} MiB, {held / MIB:.0f} MiB were held"
+        sent = send_half_frames(wires, MIB)
+        held = field.victim.wait_until("half frames have arrived", lambda seen: seen["receive_buffer_bytes"] >= sent)[
+            "receive_buffer_bytes"
+        ]
+    if held > HELD_PER_FRAME * sent:
+        raise AssertionError(f"{held} bytes are held for {sent} that arrived")
+    return f"{CROWD} connections sent {sent / MIB:.0f} MiB, {held / MIB:.0f} MiB were held"
+
+
+@attack
+def half_frames_that_claim_all_memory(field: Field) -> str:
+    """Frames that claim 40 GiB together and stop: those over the bound wait, the slow ones make room and are closed.
+    Whoever sends a large request meanwhile is answered in bounded time. Memory follows what arrived."""
+    request = frames.produce(SHELF, 0, build_batch([Record(value=bytes(900_000))]))
+    with field.crowd(CROWD) as wires, Wire(field.victim.port, TURN_SECONDS) as wire:
+        sent = send_half_frames(wires, FRAME_CLAIM)
+        began = time.monotonic()
+        if error_of(wire.ask(request)):
+            raise AssertionError("a large request was refused")
+        took = time.monotonic() - began
+        seen = field.victim.counters()
+    if seen["receive_buffer_bytes"] > HELD_PER_FRAME * sent:
+        raise AssertionError(f"{seen['receive_buffer_bytes']} bytes are held for {sent} that arrived")
+    return f"{CROWD} connections; a large request took {took:.1f} s, {seen['frames_starved']} frames had to wait"
 
 
 @attack
