@@ -25,7 +25,7 @@ from kbroker.protocol.message import ZERO_UUID
 from kbroker.storage.log_dirs import LogDirs
 
 T = TypeVar("T")
-MADE_AT_ONCE = 64  # new partitions of a commit that have their files before it is answered, and of a turn afterwards
+MADE_AT_ONCE = 8  # new partitions of a commit that have their files before it is answered, and of a turn afterwards
 Key = tuple[str, int]
 Assign = Callable[[Mapping[tuple[bytes, int], bytes]], Awaitable[None]]
 
