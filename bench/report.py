@@ -32,6 +32,11 @@ Written by `make race`, last for commit {commit} at {at} on {cores} cores of {cp
   from round to round. Machines are shared and noisy, so the figures to read are the ratios.
 - **Apache Kafka 4.3.1**, one KRaft node, with the heap and collector of its own start script, warmed for {warm:g}
   minutes with the same works.
+- **Memory is settled** before each turn (`bench/settle.py`): the free memory is in the page cache, as on any machine
+  that has been up for a while. Else a virtual machine fetches each page from its host, at four times the cost of the
+  work.
+- **The system's settings are left alone.** Where its congestion control is bbr, Apache Kafka's replies are paced even
+  on loopback; kbroker and the native clients choose reno there.
 - **CPU** is the broker process's own CPU clock. Clients saturate before the brokers do: read CPU per message before
   messages per second.
 - **Raw works** send prepared frames from a native load generator (`bench/wireload.pyx`); 4 x 4 stands for four
