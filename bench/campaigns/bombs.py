@@ -9,6 +9,7 @@ import struct
 import zlib
 from typing import NamedTuple
 
+from bench.campaigns.anatomy import uvarint
 from kbroker._core.record import crc32c
 from kbroker._core.record.compression import compress_bytes
 
@@ -31,13 +32,7 @@ def record(value: bytes, offset_delta: int = 0) -> bytes:
 
 
 def zigzag(value: int) -> bytes:
-    raw = value << 1 if value >= 0 else (-value << 1) - 1
-    out = bytearray()
-    while raw >= 0x80:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    out.append(raw)
-    return bytes(out)
+    return uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
 def wrapped(which: int, payload: bytes, count: int = 1, crc_change: int = 0) -> bytes:
@@ -66,13 +61,13 @@ def snappy_bombs() -> list[Bomb]:
     small = compress_bytes(SNAPPY, record(b"v"))[16:]  # xerial's header goes; its first block stays
     # A preamble of n bytes, one literal zero, then copies of 64 bytes each from one byte back: 3 bytes for 64.
     copies = HUGE // 64
-    zeroes = leb(1 + 64 * copies) + b"\0\0" + b"\xfe\1\0" * copies
+    zeroes = uvarint(1 + 64 * copies) + b"\0\0" + b"\xfe\1\0" * copies
     return [
         Bomb("snappy: 256 MiB of zeroes", wrapped(SNAPPY, zeroes)),
-        Bomb("snappy: claims 4 GiB", wrapped(SNAPPY, leb(0xFFFFFFFF) + b"\0\0")),
-        Bomb("snappy: claims 127 MiB", wrapped(SNAPPY, leb(127 << 20) + b"\0\0")),
-        Bomb("snappy: copies from before its beginning", wrapped(SNAPPY, leb(64) + b"\xfe\xff\xff")),
-        Bomb("snappy: cut short", wrapped(SNAPPY, leb(1_000) + b"\xf4\xe7\x03")),
+        Bomb("snappy: claims 4 GiB", wrapped(SNAPPY, uvarint(0xFFFFFFFF) + b"\0\0")),
+        Bomb("snappy: claims 127 MiB", wrapped(SNAPPY, uvarint(127 << 20) + b"\0\0")),
+        Bomb("snappy: copies from before its beginning", wrapped(SNAPPY, uvarint(64) + b"\xfe\xff\xff")),
+        Bomb("snappy: cut short", wrapped(SNAPPY, uvarint(1_000) + b"\xf4\xe7\x03")),
         Bomb("xerial: blocks of 128 MiB without end", wrapped(SNAPPY, XERIAL + sized(zeroes) * 2)),
         Bomb("xerial: a block of 2 GiB", wrapped(SNAPPY, XERIAL + b"\x7f\xff\xff\xff" + small[4:])),
         Bomb("xerial: a negative block", wrapped(SNAPPY, XERIAL + b"\xff\xff\xff\xff" + small[4:])),
@@ -122,15 +117,6 @@ def zstd_bombs() -> list[Bomb]:
 
 def sized(block: bytes) -> bytes:
     return struct.pack(">i", len(block)) + block
-
-
-def leb(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def nested_message_sets(depth: int = 1_000) -> bytes:
