@@ -38,6 +38,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "purgatory": (),
     "api.dispatch": (),
     "api.fetch_request": (),
+    "api.produce_request": (),
     "api.produce": (),
     "api.fetch": (),
     "api.direct": (),

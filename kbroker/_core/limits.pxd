@@ -15,6 +15,8 @@ cdef enum:
     IOV_PIECES = 64                        # byte runs per writev
     SENDFILE_CHUNK_BYTES = 2097152         # per turn and connection, so that one reader cannot hold the thread
     DECOMPRESSED_BATCH_MAX_BYTES = 134217728
+    APPENDS_AT_ONCE = 16                   # batches that one system call writes; pipelined Produce requests answered together
+    APPEND_ITEMS_AT_ONCE = 64              # and the partitions that these requests name
     RESERVE_FROM_BYTES = 8388608           # a segment that has grown to this has room on the disk reserved ahead of it
     RESERVE_AHEAD_BYTES = 67108864         # as much as it holds, and at the most this
     SCRATCH_KEEP_BYTES = 4194304           # a scratch buffer that grew past this is given back

@@ -6,7 +6,7 @@
 #             Lock order: a partition's lock, then its log's; wake-ups run under the partition's lock and take only a purgatory's.
 # Invariants  a Partition outlives every Table, parked request and reply that names it (reference counts).
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from kbroker._core.log.partition_log cimport AppendResult, Log, ReadPlan
+from kbroker._core.log.partition_log cimport Append, Log, ReadPlan
 from kbroker._core.record.batch cimport Origin
 from kbroker._core.record.compression cimport Scratch
 
@@ -96,10 +96,11 @@ cdef const Endpoint *find_endpoint(const Table *t, int32_t node_id) noexcept nog
 
 cdef void partition_retain(Partition *p) noexcept nogil
 cdef void partition_release(Partition *p) noexcept nogil
-# Leadership check, min ISR, append, high watermark, wake-ups. Fills out.error like Kafka does.
-cdef void partition_produce(Partition *p, uint8_t *records, int32_t length, int16_t acks,
-                            const uint8_t *inflated, int64_t inflated_length,
-                            Scratch *scratch, int64_t now_ms, AppendResult *out) noexcept nogil
+# Leadership check, min ISR, append, high watermark, wake-ups. Each append's out.error is what Kafka answers.
+cdef void partition_produce(Partition *p, Append *appends, int32_t count, int16_t acks, Scratch *scratch,
+                            int64_t now_ms) noexcept nogil
+# Whether an append is acknowledged as soon as it is made, because no follower's answer is waited for. True for a moment only.
+cdef bint partition_acks_alone(Partition *p) noexcept nogil
 
 # How far an acks=all append has come. Err: NONE reached, REQUEST_TIMED_OUT not yet, others as Kafka answers them.
 cdef int16_t partition_check_acks(Partition *p, int64_t required_offset) noexcept nogil

@@ -9,7 +9,8 @@ from kbroker._core.c.prelude cimport KB_ASSERT, add_counter, load_counter, relea
 from kbroker._core.clock cimport BrokerClock, wall_ms
 from kbroker._core.errors cimport Err
 from kbroker._core.log.partition_log cimport (
-    AppendResult, Log, PartitionLog, log_append, log_assign_epoch, log_end_offset, log_end_offset_for_epoch,
+    Append, AppendResult, Log, PartitionLog, append_begin, log_append, log_assign_epoch, log_end_offset,
+    log_end_offset_for_epoch,
     log_high_watermark, log_last_stable_offset, log_raise_high_watermark, log_read, log_release, log_retain,
     log_start_offset,
 )
@@ -167,35 +168,42 @@ cdef int16_t writable_error(const Partition *p, int16_t acks) noexcept nogil:
     return Err.NONE
 
 
-cdef void append_as_leader(Partition *p, uint8_t *records, int32_t length, int16_t acks, Origin origin,
-                           const uint8_t *inflated, int64_t inflated_length,
-                           Scratch *scratch, int64_t now_ms, AppendResult *out) noexcept nogil:
+cdef void append_as_leader(Partition *p, Append *appends, int32_t count, int16_t acks, Origin origin, Scratch *scratch,
+                           int64_t now_ms) noexcept nogil:
+    cdef AppendResult *out
+    cdef uint64_t bytes = 0
+    cdef int16_t error
+    cdef int32_t i
     pthread_mutex_lock(&p.lock)
-    out.error = writable_error(p, acks)
-    if out.error != Err.NONE:
-        out.duplicate = False
-        out.needs_fallback = False
-        out.base_offset = -1
-        out.last_offset = -1
-        out.log_append_time_ms = -1
-        out.log_start_offset = -1
-        out.appended_bytes = 0
-        out.verdict.record_error_count = 0
-        out.verdict.message = NULL
+    error = writable_error(p, acks)
+    if error != Err.NONE:
+        for i in range(count):
+            append_begin(&appends[i].out, error)
     else:
-        log_append(p.log, records, length, origin, p.leader_epoch, inflated, inflated_length, scratch, now_ms, out)
-        if out.error == Err.NONE and not out.duplicate and not out.needs_fallback:
-            add_counter(&p.bytes_in, <uint64_t> out.appended_bytes)
-            add_counter(&p.messages_in, <uint64_t> (out.last_offset - out.base_offset + 1))
+        log_append(p.log, appends, count, origin, p.leader_epoch, scratch, now_ms)
+        for i in range(count):
+            out = &appends[i].out
+            if out.error == Err.NONE and not out.duplicate and not out.needs_fallback:
+                bytes += <uint64_t> out.appended_bytes
+                add_counter(&p.messages_in, <uint64_t> (out.last_offset - out.base_offset + 1))
+        if bytes > 0:
+            add_counter(&p.bytes_in, bytes)
             if maybe_advance_high_watermark(p):
-                wake_waiters(p, out.appended_bytes if p.follower_count == 0 else WOKEN_BY_STATE)
+                wake_waiters(p, bytes if p.follower_count == 0 else WOKEN_BY_STATE)
     pthread_mutex_unlock(&p.lock)
 
 
-cdef void partition_produce(Partition *p, uint8_t *records, int32_t length, int16_t acks,
-                            const uint8_t *inflated, int64_t inflated_length,
-                            Scratch *scratch, int64_t now_ms, AppendResult *out) noexcept nogil:
-    append_as_leader(p, records, length, acks, FROM_CLIENT, inflated, inflated_length, scratch, now_ms, out)
+cdef void partition_produce(Partition *p, Append *appends, int32_t count, int16_t acks, Scratch *scratch,
+                            int64_t now_ms) noexcept nogil:
+    append_as_leader(p, appends, count, acks, FROM_CLIENT, scratch, now_ms)
+
+
+cdef bint partition_acks_alone(Partition *p) noexcept nogil:
+    cdef bint alone
+    pthread_mutex_lock(&p.lock)
+    alone = p.follower_count == 0
+    pthread_mutex_unlock(&p.lock)
+    return alone
 
 
 cdef int16_t partition_check_acks(Partition *p, int64_t required_offset) noexcept nogil:
@@ -501,35 +509,34 @@ cdef class PartitionHandle:
         return self._append(records, -1, None, FROM_COORDINATOR)
 
     cdef object _append(self, bytes records, int16_t acks, object inflated, Origin origin):
-        cdef AppendResult result
+        cdef Append append
         cdef Scratch scratch
-        cdef int32_t length = len(records)
         cdef bytes clear
-        cdef const uint8_t *bare = NULL
-        cdef int64_t bare_length = -1
-        cdef uint8_t *copy
         cdef int64_t now = 0
         if self._log is not None:
             now = (<BrokerClock> (<PartitionLog> self._log)._clock).now_ms()
+        append.length = len(records)
+        append.inflated = NULL
+        append.inflated_length = -1
         if isinstance(inflated, int):
-            bare = <const uint8_t *> <const char *> records        # not looked at: the length says what went wrong
-            bare_length = inflated
+            append.inflated = <const uint8_t *> <const char *> records     # not looked at: the length says what went wrong
+            append.inflated_length = inflated
         elif inflated is not None:
             clear = inflated
-            bare = <const uint8_t *> <const char *> clear
-            bare_length = len(clear)
-        copy = <uint8_t *> malloc(length if length > 0 else 1)    # stamped in place
-        if copy == NULL:
+            append.inflated = <const uint8_t *> <const char *> clear
+            append.inflated_length = len(clear)
+        append.records = <uint8_t *> malloc(append.length if append.length > 0 else 1)    # stamped in place
+        if append.records == NULL:
             raise MemoryError
-        memcpy(copy, <const char *> records, length)
+        memcpy(append.records, <const char *> records, append.length)
         memset(&scratch, 0, sizeof(Scratch))
         with nogil:
-            append_as_leader(self.p, copy, length, acks, origin, bare, bare_length, &scratch, now, &result)
+            append_as_leader(self.p, &append, 1, acks, origin, &scratch, now)
             scratch_free(&scratch)
-            free(copy)
-        if result.needs_fallback:
+            free(append.records)
+        if append.out.needs_fallback:
             raise ValueError("this batch's codec has no native engine: pass its inflated records")
-        return produced(&result)
+        return produced(&append.out)
 
 
 # ---- tables ----

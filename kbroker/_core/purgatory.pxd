@@ -53,16 +53,12 @@ cdef bint purgatory_park(Worker *w, Parked *p, const Peer *peer, int64_t deadlin
 cdef void parked_free(Parked *p) noexcept nogil                            # unlinks the waiters; does not call drop
 cdef void parked_want(Parked *p, int64_t bytes) noexcept nogil             # after a plan that fell short
 
-# Memory that the rooms' item lists reuse from request to request. A list that is parked keeps its block.
-cdef enum:
-    SPARE_PRODUCE = 0
-    SPARE_FETCH = 1
-
+# Memory that item lists reuse from request to request. A list that is parked keeps its block; api/fetch leaves its own here.
 cdef struct Block:
     uint8_t *data
     int64_t capacity
 
-cdef Block spare_take(Worker *w, int which) noexcept nogil               # empty when there is none
-cdef void spare_give(Worker *w, int which, Block block) noexcept nogil   # kept, or freed when large or one is there already
+cdef Block spare_take(Worker *w) noexcept nogil               # empty when there is none
+cdef void spare_give(Worker *w, Block block) noexcept nogil   # kept, or freed when large or one is there already
 cdef void block_trim(Block *block, int64_t bytes) noexcept nogil           # for a block that is kept: it may move
 cdef bint block_reserve(Block *block, int64_t bytes) noexcept nogil        # keeps what is in it; False: no memory

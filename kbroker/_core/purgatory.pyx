@@ -25,7 +25,7 @@ cdef struct Purgatory:
     Parked *last_woken
     void (*wake)(void *context) noexcept nogil
     void *wake_context
-    Block spare[2]
+    Block spare
 
 
 cdef bint purgatory_create(Worker *w) noexcept nogil:
@@ -48,8 +48,7 @@ cdef void purgatory_destroy(Worker *w) noexcept nogil:
         p.drop(p)
         parked_free(p)
     pthread_mutex_destroy(&home.wake_lock)
-    free(home.spare[SPARE_PRODUCE].data)
-    free(home.spare[SPARE_FETCH].data)
+    free(home.spare.data)
     free(home.heap)
     free(home.by_slot)
     free(home)
@@ -329,20 +328,20 @@ cdef void purgatory_forget(Worker *w, const Peer *peer) noexcept nogil:
 
 # ---- spare blocks ----
 
-cdef Block spare_take(Worker *w, int which) noexcept nogil:
+cdef Block spare_take(Worker *w) noexcept nogil:
     cdef Purgatory *home = <Purgatory *> w.purgatory
-    cdef Block block = home.spare[which]
-    home.spare[which].data = NULL
-    home.spare[which].capacity = 0
+    cdef Block block = home.spare
+    home.spare.data = NULL
+    home.spare.capacity = 0
     return block
 
 
-cdef void spare_give(Worker *w, int which, Block block) noexcept nogil:
+cdef void spare_give(Worker *w, Block block) noexcept nogil:
     cdef Purgatory *home = <Purgatory *> w.purgatory
-    if block.capacity > SCRATCH_KEEP_BYTES or home.spare[which].data != NULL:
+    if block.capacity > SCRATCH_KEEP_BYTES or home.spare.data != NULL:
         free(block.data)
     else:
-        home.spare[which] = block
+        home.spare = block
 
 
 cdef void block_trim(Block *block, int64_t bytes) noexcept nogil:

@@ -6,10 +6,11 @@ from libc.string cimport memcpy, memset
 from posix.unistd cimport pread
 
 from kbroker._core.api.dispatch cimport dispatch
-from kbroker._core.api.request cimport ApiTable, Outcome, Peer, Request, Worker
+from kbroker._core.api.produce cimport Run, run_create, run_destroy, run_settle
+from kbroker._core.api.request cimport HELD, READY, ApiTable, Outcome, Peer, Request, Worker
 from kbroker._core.clock cimport BrokerClock
 from kbroker._core.fetch_session cimport sessions_count, sessions_create, sessions_destroy
-from kbroker._core.limits cimport FETCH_SESSIONS_MAX
+from kbroker._core.limits cimport APPENDS_AT_ONCE, FETCH_SESSIONS_MAX
 from kbroker._core.partitions cimport ViewHandle, table_release, view_acquire
 from kbroker._core.purgatory cimport (
     purgatory_collect, purgatory_count, purgatory_create, purgatory_destroy, purgatory_forget, purgatory_next_deadline,
@@ -19,6 +20,7 @@ from kbroker._core.record.compression cimport scratch_free
 from kbroker._core.wire.chain cimport Chain, Piece, chain_clear, chain_free
 
 OUTCOMES = ("READY", "SILENT", "PARKED", "POST", "CLOSE")
+PRODUCE_KEY = b"\0\0"
 
 
 cdef void count_wake(void *context) noexcept nogil:
@@ -48,11 +50,28 @@ cdef bytes flatten(Chain *chain):
     return b"".join(parts)
 
 
+cdef class Copy:
+    """A frame in memory of exactly its size, so that a sanitizer sees every overrun."""
+
+    cdef uint8_t *data
+    cdef int32_t length
+
+    def __cinit__(self, bytes frame not None):
+        self.length = <int32_t> len(frame)
+        self.data = <uint8_t *> malloc(self.length if self.length > 0 else 1)
+        if self.data == NULL:
+            raise MemoryError
+        memcpy(self.data, <const char *> frame, self.length)
+
+    def __dealloc__(self):
+        free(self.data)
+
+
 cdef class DirectCaller:
     """Calls dispatch on whole frames (without their four size bytes) as a network thread would."""
 
     cdef Worker w
-    cdef Chain chain
+    cdef Chain chains[APPENDS_AT_ONCE + 1]     # one for each that is held, and one more
     cdef ApiTable *apis
     cdef object _clock
     cdef ViewHandle _view
@@ -66,12 +85,12 @@ cdef class DirectCaller:
         """apis: key -> (min, max, flexible from, native); bodies: six of ApiVersions, the last for unknown versions."""
         cdef int i
         memset(&self.w, 0, sizeof(Worker))
-        memset(&self.chain, 0, sizeof(Chain))
+        memset(self.chains, 0, sizeof(self.chains))
         self._clock = clock
         self._view = view
         self._neighbour = neighbour
         self.apis = <ApiTable *> calloc(1, sizeof(ApiTable))
-        if self.apis == NULL or not purgatory_create(&self.w):
+        if self.apis == NULL or not purgatory_create(&self.w) or not run_create(&self.w):
             raise MemoryError
         purgatory_on_wake(&self.w, count_wake, &self._wakes)
         for i in range(128):
@@ -101,10 +120,12 @@ cdef class DirectCaller:
 
     def __dealloc__(self):
         cdef int i
+        run_destroy(&self.w)
         purgatory_destroy(&self.w)
         if self._owns_sessions:
             sessions_destroy(self.w.sessions)
-        chain_free(&self.chain)
+        for i in range(APPENDS_AT_ONCE + 1):
+            chain_free(&self.chains[i])
         scratch_free(&self.w.scratch)
         if self.apis != NULL:
             for i in range(6):
@@ -113,44 +134,67 @@ cdef class DirectCaller:
 
     def call(self, bytes frame not None, int32_t slot=0, int64_t generation=1):
         """(outcome, reply bytes or None, reason or None) of one frame from connection `slot`."""
+        return self.pipeline([frame], slot, generation)[0]
+
+    def pipeline(self, list frames not None, int32_t slot=0, int64_t generation=1):
+        """The same of frames that came together: a Produce that another one follows is held for it."""
+        cdef Run *run = <Run *> self.w.run
         cdef Request r
         cdef Outcome outcome
-        cdef int32_t length = <int32_t> len(frame)
-        cdef uint8_t *copy = <uint8_t *> malloc(length if length > 0 else 1)    # exact, so that a sanitizer sees every overrun
-        if copy == NULL:
-            raise MemoryError
-        memcpy(copy, <const char *> frame, length)
-        memset(&r, 0, sizeof(Request))
-        r.frame = copy
-        r.length = length
+        cdef Copy copy
+        cdef bint settles
+        cdef int32_t i
+        answers = []
+        copies = []                # held until the last is answered
+        self.w.table = view_acquire(&self._view.v)
+        for number, frame in enumerate(frames, 1):
+            copy = Copy(frame)
+            copies.append(copy)
+            self.begin(&r, copy, slot, generation)
+            settles = number == len(frames) or frames[number][:2] != PRODUCE_KEY
+            with nogil:
+                outcome = dispatch(&self.w, &r, &self.chains[run.count])
+                settles = settles or outcome != HELD or run.full
+                if settles:
+                    run_settle(&self.w)
+            if settles:
+                for i in range(run.count):
+                    answers.append(self.told(&run.held[i].r, run.held[i].outcome, run.held[i].reply))
+                if outcome != HELD:
+                    answers.append(self.told(&r, outcome, &self.chains[run.count]))
+                run.count = 0
+        table_release(self.w.table)
+        self.w.table = NULL
+        return answers
+
+    cdef void begin(self, Request *r, Copy frame, int32_t slot, int64_t generation) noexcept:
+        memset(r, 0, sizeof(Request))
+        r.frame = frame.data
+        r.length = frame.length
         r.peer.loop_index = self.w.loop_index
         r.peer.slot = slot
         r.peer.generation = generation
         r.view = &self._view.v
-        with nogil:
-            self.w.table = view_acquire(r.view)
-            outcome = dispatch(&self.w, &r, &self.chain)
-            table_release(self.w.table)
-            self.w.table = NULL
-            free(copy)
+
+    cdef object told(self, const Request *r, Outcome outcome, Chain *reply):
         try:
-            return (OUTCOMES[<int> outcome], flatten(&self.chain) if OUTCOMES[<int> outcome] == "READY" else None,
+            return (OUTCOMES[<int> outcome], flatten(reply) if outcome == READY else None,
                     r.reason.decode() if r.reason != NULL else None)
         finally:
-            chain_clear(&self.chain)
+            chain_clear(reply)
 
     def collect(self):
         """(slot, reply bytes) of one parked request that was woken or whose time has come, or None."""
         cdef Peer peer
         cdef bint found
         with nogil:
-            found = purgatory_collect(&self.w, &peer, &self.chain)
+            found = purgatory_collect(&self.w, &peer, &self.chains[0])
         if not found:
             return None
         try:
-            return peer.slot, flatten(&self.chain)
+            return peer.slot, flatten(&self.chains[0])
         finally:
-            chain_clear(&self.chain)
+            chain_clear(&self.chains[0])
 
     def forget(self, int32_t slot, int64_t generation=1):
         cdef Peer peer

@@ -21,7 +21,7 @@ from kbroker._core.partitions cimport (
     ReadAsk, find_topic_by_id, find_topic_by_name, partition_read, table_release, table_retain, topic_partition,
 )
 from kbroker._core.purgatory cimport (
-    SPARE_FETCH, Parked, block_reserve, block_trim, parked_create, parked_free, parked_want, parked_watch, purgatory_park,
+    Parked, block_reserve, block_trim, parked_create, parked_free, parked_want, parked_watch, purgatory_park,
     spare_give, spare_take,
 )
 from kbroker._core.wire.chain cimport (
@@ -409,7 +409,7 @@ cdef void release_work(Worker *w, FetchWork *work) noexcept nogil:
     release_plan(work)
     free(work.names.data)
     if w != NULL:
-        spare_give(w, SPARE_FETCH, work.block)
+        spare_give(w, work.block)
     else:
         free(work.block.data)
 
@@ -504,7 +504,7 @@ cdef Outcome fetch(Worker *w, Request *r, Chain *reply) noexcept nogil:
     cdef int64_t bytes = 0
     cdef bint now
     memset(&work, 0, sizeof(FetchWork))
-    work.block = spare_take(w, SPARE_FETCH)
+    work.block = spare_take(w)
     work.table = w.table
     if not read_fetch(r, &work, &r.reason):
         release_work(w, &work)

@@ -1,53 +1,31 @@
 # produce: Produce (0), versions 3-13, whole. Answered here except when a batch's codec has no engine in this process.
-# Owns        a request's items while it is answered or parked.
-# Called by   dispatch.
+# Owns        a request's items while it is held, answered or parked; each network thread's run of held requests.
+# Called by   dispatch, and net for the run.
 # Threads     one network thread.
+# Invariants  a held request is fit to be appended and nothing of it is. All of a run come from one connection, and only the
+#             last one may have to wait for replicas, so that replies leave in the order of the requests.
 # v9+: flexible. v8+: RecordErrors, ErrorMessage (KIP-467). v10+: CurrentLeader, NodeEndpoints (KIP-951). v13: topic ids (KIP-516).
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t
+from kbroker._core.api.produce_request cimport ProduceWork
 from kbroker._core.api.request cimport Outcome, Request, Worker
-from kbroker._core.partitions cimport Partition, Table, Topic
-from kbroker._core.purgatory cimport Block
+from kbroker._core.limits cimport APPENDS_AT_ONCE
 from kbroker._core.wire.chain cimport Chain
 
-cdef struct ProduceItem:
-    # what was asked
-    Topic *topic                   # NULL: unknown
-    const uint8_t *name            # as the request named the topic: name, or 16 bytes of id
-    int32_t name_length
-    int32_t index
-    bint first_of_topic
-    int32_t topic_partitions       # with first_of_topic
-    uint8_t *records               # NULL: null
-    int32_t length
-    bint transactional
-    # what came of it
-    Partition *partition           # NULL: unknown
-    int16_t error
-    bint waits                     # acks=all, not yet replicated
-    int64_t base_offset
-    int64_t log_append_time_ms
-    int64_t log_start_offset
-    int64_t required_offset
-    const char *message            # static text, or NULL
-    const char *record_message     # with record_errors
-    int32_t *record_errors
-    int32_t record_error_count
+cdef struct Held:
+    Request r
+    Chain *reply
+    ProduceWork work
+    Outcome outcome                # of run_settle
 
-cdef struct ProduceWork:
-    int16_t version
-    bint flexible
-    int32_t correlation_id
-    int16_t acks
-    int32_t timeout_ms
-    bint has_transactional_id
-    bint has_transactional_batch
-    Table *table                   # of the turn that began it; a parked work holds a reference
-    Block block                    # the items
-    ProduceItem *items
+# Pipelined requests of one connection, whose batches are written together.
+cdef struct Run:
+    Held held[APPENDS_AT_ONCE]
     int32_t count
-    int32_t topic_count            # with at least one partition
-    uint8_t *names                 # copies of the unknown topics' names, when parked
+    int32_t items
+    bint full                      # to be settled before another joins
 
-# Reads the body into work.items, resolving nothing. False: truncated or over a bound, with a reason.
-cdef bint read_produce(Request *r, ProduceWork *work, const char **reason) noexcept nogil
-cdef Outcome produce(Worker *w, Request *r, Chain *reply) noexcept nogil
+cdef bint run_create(Worker *w) noexcept nogil                     # sets w.run; False: no memory
+cdef void run_destroy(Worker *w) noexcept nogil
+cdef Outcome produce(Worker *w, Request *r, Chain *reply) noexcept nogil   # HELD, POST or CLOSE
+# Appends what is held and answers it: held[i].outcome and held[i].reply for i < count. The caller sets count back to 0.
+cdef void run_settle(Worker *w) noexcept nogil

@@ -1,21 +1,21 @@
-# Produce: read the request where it lies, judge every batch's outside, append, answer or wait for the replicas.
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, malloc
+# Produce: judge every batch's outside and hold the request; append what a run of requests holds, answer or wait for the replicas.
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset, strlen
 
+from kbroker._core.api.produce_request cimport ProduceItem, ProduceWork, read_produce
 from kbroker._core.api.reply cimport begin_reply, put_endpoints, put_leader_tag, put_uuid
-from kbroker._core.api.request cimport CLOSE, PARKED, POST, READY, SILENT, Outcome, Request, Worker
+from kbroker._core.api.request cimport CLOSE, HELD, PARKED, POST, READY, SILENT, Outcome, Request, Worker
 from kbroker._core.clock cimport mono_ms, wall_ms
 from kbroker._core.errors cimport Err
-from kbroker._core.limits cimport PRODUCE_PARTITIONS_MAX
-from kbroker._core.log.partition_log cimport AppendResult
+from kbroker._core.limits cimport APPEND_ITEMS_AT_ONCE, APPENDS_AT_ONCE, SCRATCH_KEEP_BYTES
+from kbroker._core.log.partition_log cimport Append, AppendResult
 from kbroker._core.partitions cimport (
-    Partition, find_topic_by_id, find_topic_by_name, partition_check_acks, partition_high_watermark, partition_leader,
-    partition_produce, table_release, table_retain, topic_partition,
+    find_topic_by_id, find_topic_by_name, partition_acks_alone, partition_check_acks, partition_high_watermark,
+    partition_leader, partition_produce, table_release, table_retain, topic_partition,
 )
 from kbroker._core.purgatory cimport (
-    SPARE_PRODUCE, Parked, block_reserve, block_trim, parked_create, parked_free, parked_watch, purgatory_park, spare_give,
-    spare_take,
+    Block, Parked, block_trim, parked_create, parked_free, parked_watch, purgatory_park,
 )
 from kbroker._core.record.batch cimport (
     ATTR_CODEC, ATTR_TRANSACTIONAL, BATCH_HEADER_BYTES, batch_attributes, batch_magic, next_batch,
@@ -24,105 +24,6 @@ from kbroker._core.record.compression cimport CODEC_ZSTD, codec_available, scrat
 from kbroker._core.wire.chain cimport (
     Chain, chain_seal, put_count, put_int16, put_int32, put_int64, put_no_tags, put_string, put_uvarint,
 )
-from kbroker._core.wire.cursor cimport (
-    Cursor, cursor_over, skip_tags, take_blob, take_bytes, take_count, take_int16, take_int32, take_string,
-)
-
-cdef enum:
-    REPEATS_SOUGHT = 64
-
-
-# ---- reading ----
-
-cdef ProduceItem *add_item(ProduceWork *work) noexcept nogil:
-    cdef ProduceItem *item
-    if work.count >= PRODUCE_PARTITIONS_MAX or \
-            not block_reserve(&work.block, (work.count + 1) * <int64_t> sizeof(ProduceItem)):
-        return NULL
-    work.items = <ProduceItem *> work.block.data
-    item = &work.items[work.count]
-    memset(item, 0, sizeof(ProduceItem))
-    item.base_offset = -1
-    item.log_append_time_ms = -1
-    item.log_start_offset = -1
-    work.count += 1
-    return item
-
-
-cdef void merge_repeated(ProduceWork *work, int32_t first) noexcept nogil:
-    # A partition named again within its topic: the last one counts, as in Kafka. Looks back a bounded way.
-    cdef ProduceItem *last = &work.items[work.count - 1]
-    cdef int32_t i
-    for i in range(max(first, work.count - 1 - REPEATS_SOUGHT), work.count - 1):
-        if work.items[i].index == last.index:
-            work.items[i].records = last.records
-            work.items[i].length = last.length
-            work.count -= 1
-            return
-
-
-cdef bint read_topic(Cursor *c, ProduceWork *work, bint by_id, bint flexible) noexcept nogil:
-    cdef ProduceItem *item
-    cdef const uint8_t *name
-    cdef int32_t name_length = 16
-    cdef int32_t partitions, i
-    cdef int32_t first = work.count
-    if by_id:
-        name = take_bytes(c, 16)
-    else:
-        name = take_string(c, flexible, &name_length)
-    partitions = take_count(c, flexible, 5 if flexible else 8)
-    if name == NULL or partitions < 0:
-        c.truncated = True
-        return True
-    for i in range(partitions):
-        item = add_item(work)
-        if item == NULL:
-            return False
-        item.name = name
-        item.name_length = name_length
-        item.index = take_int32(c)
-        item.records = <uint8_t *> take_blob(c, flexible, &item.length)
-        if flexible:
-            skip_tags(c)
-        if c.truncated:
-            return True
-        merge_repeated(work, first)
-    if partitions > 0:
-        work.items[first].first_of_topic = True
-        work.items[first].topic_partitions = work.count - first
-        work.topic_count += 1
-    if flexible:
-        skip_tags(c)
-    return True
-
-
-cdef bint read_produce(Request *r, ProduceWork *work, const char **reason) noexcept nogil:
-    cdef Cursor c = cursor_over(r.body, r.body_length)
-    cdef bint flexible = r.flexible
-    cdef int32_t length, topics, i
-    work.version = r.api_version
-    work.flexible = flexible
-    work.correlation_id = r.correlation_id
-    take_string(&c, flexible, &length)
-    work.has_transactional_id = length >= 0
-    work.acks = take_int16(&c)
-    work.timeout_ms = take_int32(&c)
-    topics = take_count(&c, flexible, 3 if flexible else 6)
-    if topics < 0:
-        c.truncated = True
-    for i in range(topics):
-        if not read_topic(&c, work, r.api_version >= 13, flexible):
-            reason[0] = b"Produce names too many partitions"
-            return False
-        if c.truncated:
-            break
-    if flexible:
-        skip_tags(&c)
-    if c.truncated:
-        reason[0] = b"Produce is shorter than its version says"
-        return False
-    return True
 
 
 # ---- judging ----
@@ -264,6 +165,11 @@ cdef void refuse_transaction(const ProduceWork *work, ProduceItem *item) noexcep
 
 # ---- appending ----
 
+cdef struct Gathered:              # whose an Append is
+    ProduceWork *work
+    ProduceItem *item
+
+
 cdef void keep_record_errors(ProduceItem *item, const AppendResult *result) noexcept nogil:
     cdef int32_t count = result.verdict.record_error_count
     item.record_errors = <int32_t *> malloc(count * sizeof(int32_t))
@@ -273,9 +179,7 @@ cdef void keep_record_errors(ProduceItem *item, const AppendResult *result) noex
     item.record_error_count = count
 
 
-cdef void append_item(Worker *w, ProduceWork *work, ProduceItem *item, int64_t now_ms) noexcept nogil:
-    cdef AppendResult result
-    partition_produce(item.partition, item.records, item.length, work.acks, NULL, -1, &w.scratch, now_ms, &result)
+cdef void take_result(const ProduceWork *work, ProduceItem *item, const AppendResult *result) noexcept nogil:
     if result.needs_fallback:
         # judge() asks the same table of engines, so this is a batch the engine gave up on, not a missing engine.
         item.error = Err.UNKNOWN_SERVER_ERROR
@@ -289,11 +193,60 @@ cdef void append_item(Worker *w, ProduceWork *work, ProduceItem *item, int64_t n
         if result.verdict.record_error_count > 0:      # KIP-467: words come with the records they are about
             item.message = result.verdict.message
             item.record_message = result.verdict.record_message
-            keep_record_errors(item, &result)
+            keep_record_errors(item, result)
     elif work.acks == -1:
         item.required_offset = result.last_offset + 1
         item.error = partition_check_acks(item.partition, item.required_offset)
         item.waits = item.error == Err.REQUEST_TIMED_OUT
+
+
+cdef int32_t gather(Run *run, int32_t first, int32_t first_item, Append *appends, Gathered *from_) noexcept nogil:
+    # This item and, in their order, the later ones of the run for its partition. One with other acks ends it: order comes
+    # first. A request of very many partitions is not searched: each of its batches is written by itself.
+    cdef ProduceItem *wanted = &run.held[first].work.items[first_item]
+    cdef ProduceWork *work
+    cdef ProduceItem *item
+    cdef int32_t count = 0
+    cdef int32_t i, j
+    for i in range(first, run.count):
+        work = &run.held[i].work
+        if i > first and work.count > APPEND_ITEMS_AT_ONCE:
+            return count
+        for j in range(first_item if i == first else 0, work.count):
+            item = &work.items[j]
+            if item.partition != wanted.partition or item.error != Err.NONE or item.appended:
+                continue
+            if work.acks != run.held[first].work.acks or count == APPENDS_AT_ONCE:
+                return count
+            item.appended = True
+            appends[count].records = item.records
+            appends[count].length = item.length
+            appends[count].inflated = NULL
+            appends[count].inflated_length = -1
+            from_[count].work = work
+            from_[count].item = item
+            count += 1
+            if work.count > APPEND_ITEMS_AT_ONCE:
+                return count
+    return count
+
+
+cdef void append_run(Worker *w, Run *run) noexcept nogil:
+    cdef Append appends[APPENDS_AT_ONCE]
+    cdef Gathered from_[APPENDS_AT_ONCE]
+    cdef ProduceWork *work
+    cdef int64_t now_ms = wall_ms(w.clock)
+    cdef int32_t count, i, j, k
+    for i in range(run.count):
+        work = &run.held[i].work
+        for j in range(work.count):
+            if work.items[j].error != Err.NONE or work.items[j].appended:
+                continue
+            count = gather(run, i, j, appends, from_)
+            partition_produce(work.items[j].partition, appends, count, work.acks, &w.scratch, now_ms)
+            for k in range(count):
+                take_result(from_[k].work, from_[k].item, &appends[k].out)
+    scratch_trim(&w.scratch)
 
 
 # ---- answering ----
@@ -377,21 +330,21 @@ cdef void put_leaders(Chain *reply, ProduceWork *work) noexcept nogil:
 
 # ---- waiting for the replicas ----
 
-cdef void release_work(Worker *w, ProduceWork *work) noexcept nogil:
+cdef void release_work(ProduceWork *work) noexcept nogil:
+    # All but the block, which the next one in its place uses again.
     cdef int32_t i
     for i in range(work.count):
         free(work.items[i].record_errors)
     free(work.names)
-    if w != NULL:
-        spare_give(w, SPARE_PRODUCE, work.block)
-    else:
-        free(work.block.data)
+    work.names = NULL
+    work.count = 0
 
 
 cdef void drop_parked(Parked *p) noexcept nogil:
     cdef ProduceWork *work = <ProduceWork *> p.work
     table_release(work.table)
-    release_work(NULL, work)
+    release_work(work)
+    free(work.block.data)
     free(work)
 
 
@@ -480,7 +433,7 @@ cdef bint park(Worker *w, Request *r, ProduceWork *work) noexcept nogil:
     return True
 
 
-cdef Outcome answer(Worker *w, Request *r, ProduceWork *work, Chain *reply) noexcept nogil:
+cdef Outcome answer(Worker *w, Request *r, ProduceWork *work, bint may_park, Chain *reply) noexcept nogil:
     cdef int32_t i
     cdef bint waits = False
     cdef bint failed = False
@@ -492,54 +445,78 @@ cdef Outcome answer(Worker *w, Request *r, ProduceWork *work, Chain *reply) noex
             r.reason = b"a Produce with acks=0 failed"
             return CLOSE
         return SILENT
-    if waits and work.timeout_ms > 0 and park(w, r, work):
-        work.block.data = NULL     # the purgatory's now
+    if waits and may_park and work.timeout_ms > 0 and park(w, r, work):
+        memset(&work.block, 0, sizeof(Block))      # the purgatory's now, with all that hangs on it
+        work.names = NULL
+        work.count = 0
         return PARKED
     write_reply(reply, work)
     return READY
 
 
-cdef Outcome produce(Worker *w, Request *r, Chain *reply) noexcept nogil:
-    cdef ProduceWork work
-    cdef Outcome outcome
-    cdef int64_t now_ms
+# ---- the run ----
+
+cdef bint run_create(Worker *w) noexcept nogil:
+    w.run = calloc(1, sizeof(Run))
+    return w.run != NULL
+
+
+cdef void run_destroy(Worker *w) noexcept nogil:
+    cdef Run *run = <Run *> w.run
     cdef int32_t i
-    memset(&work, 0, sizeof(ProduceWork))
-    work.block = spare_take(w, SPARE_PRODUCE)
+    if run == NULL:
+        return
+    for i in range(APPENDS_AT_ONCE):
+        free(run.held[i].work.block.data)
+    free(run)
+    w.run = NULL
+
+
+cdef bint may_wait(const ProduceWork *work) noexcept nogil:
+    cdef int32_t i
+    if work.acks != -1:
+        return False
+    for i in range(work.count):
+        if work.items[i].error == Err.NONE and not partition_acks_alone(work.items[i].partition):
+            return True
+    return False
+
+
+cdef Outcome produce(Worker *w, Request *r, Chain *reply) noexcept nogil:
+    cdef Run *run = <Run *> w.run
+    cdef Held *held = &run.held[run.count]
+    cdef ProduceWork *work = &held.work
+    cdef Block block = work.block
+    cdef Outcome outcome = HELD
+    memset(work, 0, sizeof(ProduceWork))
+    work.block = block
     work.table = w.table
-    if not read_produce(r, &work, &r.reason):
+    if not read_produce(r, work, &r.reason):
         outcome = CLOSE
-    elif judge(w, r, &work):
+    elif judge(w, r, work):
         outcome = POST
-    else:
-        now_ms = wall_ms(w.clock)
-        for i in range(work.count):
-            if work.items[i].error == Err.NONE:
-                append_item(w, &work, &work.items[i], now_ms)
-        scratch_trim(&w.scratch)
-        outcome = answer(w, r, &work, reply)
-    if outcome != PARKED:
-        release_work(w, &work)
-    return outcome
+    if outcome != HELD:
+        release_work(work)
+        return outcome
+    held.r = r[0]
+    held.reply = reply
+    run.count += 1
+    run.items += work.count
+    run.full = run.count == APPENDS_AT_ONCE or run.items >= APPEND_ITEMS_AT_ONCE or may_wait(work)
+    return HELD
 
 
-def describe(bytes frame not None, int version):
-    """What the reader found in a Produce body: (transactional, acks, timeout, [(topic, index, records)]), or None."""
-    cdef Request r
-    cdef ProduceWork work
-    cdef const char *reason = NULL
-    memset(&r, 0, sizeof(Request))
-    memset(&work, 0, sizeof(ProduceWork))
-    r.api_version = version
-    r.flexible = version >= 9
-    r.body = <const uint8_t *> <const char *> frame
-    r.body_length = <int32_t> len(frame)
-    try:
-        if not read_produce(&r, &work, &reason):
-            return None
-        return (bool(work.has_transactional_id), work.acks, work.timeout_ms, [
-            ((<const char *> work.items[i].name)[:work.items[i].name_length], work.items[i].index,
-             None if work.items[i].records == NULL else (<const char *> work.items[i].records)[:work.items[i].length])
-            for i in range(work.count)])
-    finally:
-        release_work(NULL, &work)
+cdef void run_settle(Worker *w) noexcept nogil:
+    cdef Run *run = <Run *> w.run
+    cdef Held *held
+    cdef int32_t i
+    append_run(w, run)
+    for i in range(run.count):
+        held = &run.held[i]
+        # Should replicas have come since it was held, one that others follow is answered as if its time had passed.
+        held.outcome = answer(w, &held.r, &held.work, i == run.count - 1, held.reply)
+        release_work(&held.work)
+        if held.work.block.capacity > SCRATCH_KEEP_BYTES:
+            free(held.work.block.data)
+            memset(&held.work.block, 0, sizeof(Block))
+    run.items = 0

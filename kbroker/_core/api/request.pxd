@@ -12,6 +12,7 @@ cdef enum Outcome:
     PARKED = 2       # purgatory holds the request; the connection waits
     POST = 3         # hand the frame to the control loop; the connection waits
     CLOSE = 4        # broken or refused: close, with `reason` logged
+    HELD = 5         # a Produce in the worker's run: run_settle tells its true outcome
 
 # Which connection a parked or posted request belongs to, safe to keep after the connection is gone.
 cdef struct Peer:
@@ -55,6 +56,7 @@ cdef struct Worker:
     ApiTable *apis           # of this turn
     Table *table             # of this turn, for the request's view
     void *purgatory          # api/purgatory's, per loop
+    void *run                # api/produce's, per loop
     void *sessions           # fetch_session's cache, per broker
     void *shared             # the Core: counters, settings
     int32_t node_id

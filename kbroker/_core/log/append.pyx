@@ -1,13 +1,16 @@
-# The write path of a log: validate outside the lock; check the producer, stamp, write once, index and publish under it.
+# The write path of a log: validate outside the lock; under it check the producer, stamp and index batch by batch, write all
+# of them at once, and publish.
 from libc.errno cimport EIO, ENOMEM
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport realloc
+from posix.uio cimport iovec
 
 from kbroker._core.c.prelude cimport KB_ASSERT, store_int64
 from kbroker._core.errors cimport (
     CORRUPT_MESSAGE, INVALID_RECORD, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, NONE, OFFSET_OUT_OF_RANGE,
     RECORD_LIST_TOO_LARGE,
 )
+from kbroker._core.limits cimport APPENDS_AT_ONCE
 from kbroker._core.log.files cimport cut_file, pthread_mutex_lock, pthread_mutex_unlock
 from kbroker._core.log.flush cimport log_flush
 from kbroker._core.log.fresh cimport fresh_make
@@ -42,6 +45,16 @@ cdef struct Incoming:
     int64_t base_offset
     int64_t last_offset
     int64_t max_timestamp
+    Scratch rewritten                # `data` lies here when validation had to make the batch anew
+
+
+# Batches that are numbered and accounted for, and not in the file yet. The lock is not let go before they are: should the
+# write fail, the log is offline, and what its memory says of them is of no account.
+cdef struct Staged:
+    iovec runs[APPENDS_AT_ONCE]
+    int32_t count
+    int64_t bytes
+    int64_t end_offset
 
 
 cdef void forget_positions(Log *log) noexcept nogil:
@@ -138,7 +151,7 @@ cdef int log_roll(Log *log, int64_t now_ms) noexcept nogil:
     return rc
 
 
-cdef int should_roll(Log *log, const Incoming *incoming, int64_t now_ms) noexcept nogil:
+cdef int should_roll(Log *log, int64_t size_bytes, const Incoming *incoming, int64_t now_ms) noexcept nogil:
     # 1, 0 or -errno. Time is told by the records where they tell it, else by the segment's age.
     cdef Segment *s = active(log)
     cdef int64_t waited
@@ -147,9 +160,9 @@ cdef int should_roll(Log *log, const Incoming *incoming, int64_t now_ms) noexcep
         return 0
     if incoming.last_offset - s.base_offset > 0x7fffffff:
         return 1
-    if s.size_bytes == 0:
+    if size_bytes == 0:
         return 0
-    if s.size_bytes > <int64_t> log.config.segment_bytes - incoming.length:
+    if size_bytes > <int64_t> log.config.segment_bytes - incoming.length:
         return 1
     if (s.offset_index.count >= log.config.segment_index_bytes // OFFSET_ENTRY_BYTES
             or s.time_index.count >= log.config.segment_index_bytes // TIME_ENTRY_BYTES - 1):
@@ -163,8 +176,8 @@ cdef int should_roll(Log *log, const Incoming *incoming, int64_t now_ms) noexcep
     return 1 if waited > log.config.segment_ms - s.roll_jitter_ms else 0
 
 
-cdef void begin(AppendResult *out) noexcept nogil:
-    out.error = NONE
+cdef void append_begin(AppendResult *out, int16_t error) noexcept nogil:
+    out.error = error
     out.duplicate = False
     out.needs_fallback = False
     out.base_offset = -1
@@ -221,10 +234,10 @@ cdef void validate_several(Incoming *incoming, Origin origin, const BatchRules *
     scratch_free(&rewritten)
 
 
-cdef bint number_batches(Log *log, Incoming *incoming, Origin origin, int32_t leader_epoch, AppendResult *out) noexcept nogil:
+cdef bint number_batches(Log *log, int64_t next_offset, Incoming *incoming, Origin origin, int32_t leader_epoch,
+                         AppendResult *out) noexcept nogil:
     # Offsets and epoch in place; a leader's batches have theirs and must follow what is here.
     cdef int32_t at = 0
-    cdef int64_t next_offset = log.end_offset
     cdef uint8_t *batch
     incoming.max_timestamp = -1
     incoming.base_offset = batch_base_offset(incoming.data) if origin == FROM_LEADER else next_offset
@@ -272,30 +285,38 @@ cdef bint check_producers(Log *log, const Incoming *incoming, Origin origin, int
     return True
 
 
-cdef int write_out(Log *log, const Incoming *incoming, int64_t now_ms) noexcept nogil:
-    cdef Segment *s
-    cdef int rc = fresh_make(log)
-    if rc == 0:
-        rc = should_roll(log, incoming, now_ms)
-    if rc > 0:
-        rc = roll(log, incoming.base_offset, now_ms)
-    if rc < 0:
-        return rc
-    s = active(log)
-    rc = files_open_log(log.files, s)
-    if rc != 0:
-        return rc                            # nothing was touched: too many open files today may be none tomorrow
-    rc = segment_write(s, incoming.data, incoming.length)
+cdef int write_staged(Log *log, Staged *staged) noexcept nogil:
+    cdef Segment *s = active(log)
+    cdef int rc
+    if staged.count == 0:
+        return 0
+    rc = segment_write(s, staged.runs, staged.count, staged.bytes)
     if rc != 0:
         cut_file(s.fd, s.size_bytes)
         return go_offline(log, rc)
+    store_int64(&s.size_bytes, s.size_bytes + staged.bytes)
+    store_int64(&log.first_unstable_offset, log.producers.first_open_txn_offset)
+    store_int64(&log.end_offset, staged.end_offset)
+    staged.count = 0
+    staged.bytes = 0
     return 0
 
 
-cdef int account(Log *log, const Incoming *incoming) noexcept nogil:
-    # The bytes are in the file: indexes, producers, epochs and positions follow.
+cdef int make_way(Log *log, Staged *staged, const Incoming *incoming, int64_t now_ms) noexcept nogil:
+    # An open segment that has room, or -errno. Nothing of the batch is touched: too many open files today may be none tomorrow.
+    cdef int rc = fresh_make(log)
+    if rc == 0:
+        rc = should_roll(log, active(log).size_bytes + staged.bytes, incoming, now_ms)
+    if rc > 0:
+        rc = write_staged(log, staged)       # they belong to the old segment
+        if rc == 0:
+            rc = roll(log, incoming.base_offset, now_ms)
+    return files_open_log(log.files, active(log)) if rc == 0 else rc
+
+
+cdef int account(Log *log, const Incoming *incoming, int64_t position) noexcept nogil:
+    # Indexes, producers, epochs and positions of what is to stand at `position`.
     cdef Segment *s = active(log)
-    cdef int64_t position = s.size_bytes
     cdef int32_t at = 0
     cdef const uint8_t *batch
     cdef RecentBatch *recent
@@ -319,9 +340,8 @@ cdef int account(Log *log, const Incoming *incoming) noexcept nogil:
     return rc
 
 
-cdef void append_locked(Log *log, Incoming *incoming, Origin origin, int32_t leader_epoch, int64_t now_ms,
-                        AppendResult *out) noexcept nogil:
-    cdef Segment *s
+cdef void stage(Log *log, Staged *staged, Incoming *incoming, Origin origin, int32_t leader_epoch, int64_t now_ms,
+                AppendResult *out) noexcept nogil:
     cdef int rc
     if not usable(log):
         refuse(out, KAFKA_STORAGE_ERROR, -1)
@@ -331,21 +351,21 @@ cdef void append_locked(Log *log, Incoming *incoming, Origin origin, int32_t lea
         return
     if not check_producers(log, incoming, origin, now_ms, out):
         return
-    if not number_batches(log, incoming, origin, leader_epoch, out):
+    if not number_batches(log, staged.end_offset, incoming, origin, leader_epoch, out):
         return
-    if write_out(log, incoming, now_ms) != 0:
+    if make_way(log, staged, incoming, now_ms) != 0:
         refuse(out, KAFKA_STORAGE_ERROR, -1)
         return
-    rc = account(log, incoming)
-    s = active(log)
+    rc = account(log, incoming, active(log).size_bytes + staged.bytes)
     if rc != 0:
-        cut_file(s.fd, s.size_bytes)         # out of memory half-way: this log's memory no longer matches its file
-        go_offline(log, rc)
+        go_offline(log, rc)                  # out of memory half-way: this log's memory no longer matches its file
         refuse(out, KAFKA_STORAGE_ERROR, -1)
         return
-    store_int64(&s.size_bytes, s.size_bytes + incoming.length)
-    store_int64(&log.first_unstable_offset, log.producers.first_open_txn_offset)
-    store_int64(&log.end_offset, incoming.last_offset + 1)
+    staged.runs[staged.count].iov_base = incoming.data
+    staged.runs[staged.count].iov_len = incoming.length
+    staged.count += 1
+    staged.bytes += incoming.length
+    staged.end_offset = incoming.last_offset + 1
     out.base_offset = incoming.base_offset
     out.last_offset = incoming.last_offset
     out.log_append_time_ms = now_ms if log.config.rules.log_append_time and origin != FROM_LEADER else -1
@@ -353,49 +373,78 @@ cdef void append_locked(Log *log, Incoming *incoming, Origin origin, int32_t lea
     out.appended_bytes = incoming.length
 
 
-cdef void log_append(Log *log, uint8_t *records, int32_t length, Origin origin, int32_t leader_epoch,
-                     const uint8_t *inflated, int64_t inflated_length,
-                     Scratch *scratch, int64_t now_ms, AppendResult *out) noexcept nogil:
-    cdef BatchRules rules
-    cdef Incoming incoming
-    cdef Scratch rewritten
+cdef void validate(Append *append, Incoming *incoming, Origin origin, BatchRules *rules, int64_t start_offset, int64_t now_ms,
+                   Scratch *scratch) noexcept nogil:
+    cdef AppendResult *out = &append.out
     cdef int32_t rewritten_length = 0
+    incoming.data = append.records
+    incoming.length = append.length
+    if origin == FROM_CLIENT:
+        out.error = single_batch(append.records, append.length, &incoming.length, &out.verdict.message)
+        if out.error != NONE:
+            return                           # Kafka refuses these before it looks for the log
+        validate_batch(append.records, incoming.length, origin, rules, now_ms, append.inflated, append.inflated_length,
+                       scratch, &incoming.rewritten, &rewritten_length, &out.verdict)
+        out.error = out.verdict.error
+        out.needs_fallback = out.verdict.needs_fallback
+        if rewritten_length > 0:
+            incoming.data = incoming.rewritten.data
+            incoming.length = rewritten_length
+    else:
+        rules.target_codec = -1
+        validate_several(incoming, origin, rules, now_ms, scratch, out)
+    if out.error != NONE:
+        refuse(out, out.error, start_offset)
+
+
+cdef void append_locked(Log *log, Append *appends, Incoming *incoming, int32_t count, Origin origin, int32_t leader_epoch,
+                        int64_t now_ms) noexcept nogil:
+    cdef Staged staged
+    cdef int32_t i
+    staged.count = 0
+    staged.bytes = 0
+    staged.end_offset = log.end_offset
+    for i in range(count):
+        if appends[i].out.error == NONE and not appends[i].out.needs_fallback:
+            stage(log, &staged, &incoming[i], origin, leader_epoch, now_ms, &appends[i].out)
+    if usable(log):
+        write_staged(log, &staged)
+    if not usable(log):
+        fail_all(appends, count)             # the retry of a batch that was not written is told no better
+
+
+cdef void fail_all(Append *appends, int32_t count) noexcept nogil:
+    cdef int32_t i
+    for i in range(count):
+        if appends[i].out.error == NONE:
+            append_begin(&appends[i].out, KAFKA_STORAGE_ERROR)
+
+
+cdef void log_append(Log *log, Append *appends, int32_t count, Origin origin, int32_t leader_epoch,
+                     Scratch *scratch, int64_t now_ms) noexcept nogil:
+    cdef BatchRules rules
+    cdef Incoming incoming[APPENDS_AT_ONCE]
+    cdef int16_t error = NONE
     cdef int64_t start_offset
-    cdef bint sync_now = False
-    begin(out)
-    rewritten = empty_scratch()
-    incoming.data = records
-    incoming.length = length
+    cdef int32_t i
+    cdef bint sync_now
+    KB_ASSERT(count <= APPENDS_AT_ONCE)
     pthread_mutex_lock(&log.lock)
     rules = log.config.rules
     start_offset = log.start_offset
     if not usable(log):
-        out.error = KAFKA_STORAGE_ERROR
+        error = KAFKA_STORAGE_ERROR
     pthread_mutex_unlock(&log.lock)
-    if out.error != NONE:
-        return
-    if origin == FROM_CLIENT:
-        out.error = single_batch(records, length, &incoming.length, &out.verdict.message)
-        if out.error != NONE:
-            return                           # Kafka refuses these before it looks for the log
-        validate_batch(records, incoming.length, origin, &rules, now_ms, inflated, inflated_length, scratch,
-                       &rewritten, &rewritten_length, &out.verdict)
-        out.error = out.verdict.error
-        out.needs_fallback = out.verdict.needs_fallback
-        if rewritten_length > 0:
-            incoming.data = rewritten.data
-            incoming.length = rewritten_length
-    else:
-        rules.target_codec = -1
-        validate_several(&incoming, origin, &rules, now_ms, scratch, out)
-    if out.error != NONE:
-        refuse(out, out.error, start_offset)
-    elif not out.needs_fallback:
-        pthread_mutex_lock(&log.lock)
-        append_locked(log, &incoming, origin, leader_epoch, now_ms, out)
-        sync_now = log.end_offset - log.recovery_point >= log.config.flush_messages
-        pthread_mutex_unlock(&log.lock)
-    scratch_free(&rewritten)
-    if sync_now and out.error == NONE and log_flush(log) != 0:
-        refuse(out, KAFKA_STORAGE_ERROR, -1)
-        out.base_offset = -1
+    for i in range(count):
+        append_begin(&appends[i].out, error)
+        incoming[i].rewritten = empty_scratch()
+        if error == NONE:
+            validate(&appends[i], &incoming[i], origin, &rules, start_offset, now_ms, scratch)
+    pthread_mutex_lock(&log.lock)
+    append_locked(log, appends, incoming, count, origin, leader_epoch, now_ms)
+    sync_now = usable(log) and log.end_offset - log.recovery_point >= log.config.flush_messages
+    pthread_mutex_unlock(&log.lock)
+    if sync_now and log_flush(log) != 0:
+        fail_all(appends, count)
+    for i in range(count):
+        scratch_free(&incoming[i].rewritten)

@@ -4,6 +4,7 @@
 # Threads     any.
 # Returns     0, a count or a descriptor; -errno when the system refused. EINTR and short transfers are dealt with here.
 from libc.stdint cimport int64_t, uint8_t
+from posix.uio cimport iovec
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:
@@ -28,6 +29,7 @@ cdef int open_memory() noexcept nogil                                           
 cdef void close_file(int fd) noexcept nogil
 cdef int64_t read_at(int fd, void *data, int64_t length, int64_t position) noexcept nogil   # short only at the end
 cdef int write_at(int fd, const void *data, int64_t length, int64_t position) noexcept nogil
+cdef int write_runs_at(int fd, iovec *runs, int count, int64_t position) noexcept nogil     # one after the other; uses up `runs`
 cdef int cut_file(int fd, int64_t length) noexcept nogil
 cdef int reserve_file(int fd, int64_t start, int64_t length) noexcept nogil     # blocks, not size; best effort
 cdef int sync_file(int fd) noexcept nogil

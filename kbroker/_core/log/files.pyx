@@ -7,6 +7,7 @@ from libc.string cimport strlen
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR, O_TRUNC
 from posix.fcntl cimport open as system_open
 from posix.stat cimport fstat, stat, struct_stat
+from posix.uio cimport iovec, pwritev
 from posix.unistd cimport close, fsync, ftruncate, pread, pwrite, unlink
 
 cdef extern from *:
@@ -95,6 +96,27 @@ cdef int write_at(int fd, const void *data, int64_t length, int64_t position) no
         if n == 0:
             return -EIO
         done += n
+    return 0
+
+
+cdef int write_runs_at(int fd, iovec *runs, int count, int64_t position) noexcept nogil:
+    cdef ssize_t n
+    cdef int done = 0
+    while done < count:
+        n = pwritev(fd, runs + done, count - done, position)
+        if n < 0:
+            if errno == EINTR:
+                continue
+            return failure()
+        if n == 0:
+            return -EIO
+        position += n
+        while done < count and <size_t> n >= runs[done].iov_len:
+            n -= runs[done].iov_len
+            done += 1
+        if n > 0:
+            runs[done].iov_base = <uint8_t *> runs[done].iov_base + n
+            runs[done].iov_len -= n
     return 0
 
 

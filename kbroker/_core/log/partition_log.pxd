@@ -11,13 +11,13 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from kbroker._core.clock cimport Clock
 # Appends the batches of one produced partition (a client sends exactly one). The bytes are stamped in place.
 # On success log_end_offset has moved; the high watermark has not: that is the caller's decision (partitions).
-from kbroker._core.log.append cimport log_append, log_roll
+from kbroker._core.log.append cimport append_begin, log_append, log_roll
 from kbroker._core.log.flush cimport log_flush
 from kbroker._core.log.lookup cimport (
     log_end_offset_for_epoch, log_latest_epoch, log_offset_for_timestamp, log_offset_of_max_timestamp, log_read,
 )
 from kbroker._core.log.segment cimport Segment
-from kbroker._core.log.state cimport AppendResult, Log, LogConfig, ReadPlan, TimestampOffset
+from kbroker._core.log.state cimport Append, AppendResult, Log, LogConfig, ReadPlan, TimestampOffset
 from kbroker._core.log.upkeep cimport log_assign_epoch, log_close, log_delete_before, log_truncate_to
 from kbroker._core.record.batch cimport BatchRules, Origin, Verdict
 from kbroker._core.record.compression cimport Scratch

@@ -327,31 +327,30 @@ cdef class PartitionLog:
         """Appends batches; the bytes given are left alone. The answer carries a Kafka error code."""
         cdef const uint8_t[::1] view = records
         cdef const uint8_t[::1] clear
-        cdef AppendResult out
+        cdef Append append
+        cdef AppendResult *out = &append.out
         cdef Scratch scratch
         cdef int64_t now = self.now(now_ms)
-        cdef int64_t length = view.shape[0]
-        cdef const uint8_t *clear_data = NULL
-        cdef int64_t clear_length = -1
-        cdef uint8_t *copy
         if not FROM_CLIENT <= origin <= FROM_QUORUM:
             raise ValueError(f"origin {origin} is unknown")
-        if length > 0x7fffffff:
+        if view.shape[0] > 0x7fffffff:
             raise ValueError("more than 2 GiB in one append")
+        append.length = <int32_t> view.shape[0]
+        append.inflated = NULL
+        append.inflated_length = -1
         if inflated is not None:
             clear = inflated
-            clear_length = clear.shape[0]
-            clear_data = &clear[0] if clear_length > 0 else NULL
-        copy = <uint8_t *> malloc(length + 1)
-        if copy == NULL:
+            append.inflated_length = clear.shape[0]
+            append.inflated = &clear[0] if append.inflated_length > 0 else NULL
+        append.records = <uint8_t *> malloc(append.length + 1)
+        if append.records == NULL:
             raise MemoryError
-        if length > 0:
-            memcpy(copy, &view[0], length)
+        if append.length > 0:
+            memcpy(append.records, &view[0], append.length)
         scratch = empty_scratch()
         with nogil:
-            log_append(self.log, copy, <int32_t> length, <Origin> origin, leader_epoch, clear_data, clear_length,
-                       &scratch, now, &out)
-            free(copy)
+            log_append(self.log, &append, 1, <Origin> origin, leader_epoch, &scratch, now)
+            free(append.records)
             scratch_free(&scratch)
         message = out.verdict.message.decode() if out.verdict.message != NULL else None
         return Appended(

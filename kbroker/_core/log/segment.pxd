@@ -7,6 +7,7 @@
 # Returns     0 or -errno. Never raises, never takes the GIL.
 # Invariants  base_offset <= every offset held < next_offset; bytes below size_bytes never change (compaction makes new files).
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from posix.uio cimport iovec
 from kbroker._core.log.files cimport pthread_mutex_t
 from kbroker._core.log.sparse_index cimport SparseIndex
 from kbroker._core.record.batch cimport batch_base_offset, batch_last_offset_delta
@@ -44,9 +45,9 @@ cdef void segment_mark_empty(Segment *s) noexcept nogil       # no bytes, so not
 cdef int segment_create(Segment *s, int64_t reserve_bytes) noexcept nogil
 cdef int segment_open_log(Segment *s) noexcept nogil
 cdef int segment_open_indexes(Segment *s) noexcept nogil                  # adopts them the first time; -EINVAL, -ENOENT: rebuild
-cdef int segment_write(Segment *s, const uint8_t *data, int64_t length) noexcept nogil   # size_bytes is not moved
+cdef int segment_write(Segment *s, iovec *runs, int count, int64_t length) noexcept nogil   # size_bytes is not moved
 cdef int segment_trim(Segment *s) noexcept nogil                          # nothing more will be written: no blocks beyond the end
-# Accounts for one batch that was written at `position`: indexes, timestamps, next_offset. -ENOMEM.
+# Accounts for one batch that stands, or is about to stand, at `position`: indexes, timestamps, next_offset. -ENOMEM.
 cdef int segment_account(Segment *s, const uint8_t *batch, int64_t position, int32_t index_interval_bytes) noexcept nogil
 cdef int segment_write_indexes(Segment *s, bint final) noexcept nogil     # final: with the last time entry
 cdef int segment_cut(Segment *s, int64_t position, int64_t next_offset) noexcept nogil

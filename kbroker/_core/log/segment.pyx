@@ -2,12 +2,13 @@
 from libc.errno cimport EINVAL, EIO, ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
+from posix.uio cimport iovec
 
 from kbroker._core.c.prelude cimport release_count, retain_count, store_int64
 from kbroker._core.limits cimport RESERVE_AHEAD_BYTES, RESERVE_FROM_BYTES
 from kbroker._core.log.files cimport (
     CREATE, CREATE_EMPTY, PATH_BYTES, READ_WRITE, Access, close_file, cut_file, open_file, open_memory, path_of_segment,
-    pthread_mutex_t, read_at, remove_path, reserve_file, size_of_file, write_at,
+    pthread_mutex_t, read_at, remove_path, reserve_file, size_of_file, write_runs_at,
 )
 from kbroker._core.log.offset_index cimport OFFSET_ENTRY_BYTES, offset_index_append, position_of_entry
 from kbroker._core.log.sparse_index cimport (
@@ -146,10 +147,10 @@ cdef void reserve_ahead(Segment *s) noexcept nogil:
     reserve_file(s.fd, start, s.reserved_bytes - start)
 
 
-cdef int segment_write(Segment *s, const uint8_t *data, int64_t length) noexcept nogil:
+cdef int segment_write(Segment *s, iovec *runs, int count, int64_t length) noexcept nogil:
     if s.size_bytes >= RESERVE_FROM_BYTES and s.size_bytes + length > s.reserved_bytes and s.directory != NULL:
         reserve_ahead(s)
-    return write_at(s.fd, data, length, s.size_bytes)
+    return write_runs_at(s.fd, runs, count, s.size_bytes)
 
 
 cdef int segment_trim(Segment *s) noexcept nogil:

@@ -84,6 +84,14 @@ cdef struct AppendResult:
     int32_t appended_bytes
     Verdict verdict                 # record errors and message
 
+# One partition's part of a Produce, or of a leader's fetch, on its way into the log.
+cdef struct Append:
+    uint8_t *records                # stamped in place
+    int32_t length
+    const uint8_t *inflated         # NULL with -1, or what a codec without a native engine made of the records
+    int64_t inflated_length
+    AppendResult out
+
 # What a reader gets: one slice of one segment. The reference in `segment` is the caller's to release (or hand to a chain).
 cdef struct ReadPlan:
     int16_t error                   # NONE, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR

@@ -5,6 +5,7 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 from posix.unistd cimport close
 
+from kbroker._core.api.produce cimport run_create, run_destroy
 from kbroker._core.api.request cimport ApiTable, Peer
 from kbroker._core.c.prelude cimport load_int32, release_count, retain_count, store_int32
 from kbroker._core.clock cimport mono_ms, mono_us
@@ -123,7 +124,7 @@ cdef int loop_open(Loop *l, Shared *shared, int32_t index) noexcept nogil:
     l.worker.node_id = shared.node_id
     l.worker.fetch_max_bytes = shared.fetch_max_bytes
     l.worker.force_fallback_codecs = shared.force_fallback_codecs
-    if not purgatory_create(&l.worker):
+    if not purgatory_create(&l.worker) or not run_create(&l.worker):
         return -ENOMEM
     purgatory_on_wake(&l.worker, wake_for_parked, l)
     failed = poller_open(&l.poller, shared.portable)
@@ -153,6 +154,7 @@ cdef void loop_close(Loop *l) noexcept nogil:
     l.slot_count = 0
     apis_release(l.worker.apis)
     l.worker.apis = NULL
+    run_destroy(&l.worker)
     if l.worker.purgatory != NULL:
         purgatory_destroy(&l.worker)
     scratch_free(&l.worker.scratch)

@@ -7,8 +7,9 @@ from libc.string cimport memset
 from posix.unistd cimport close
 
 from kbroker._core.api.dispatch cimport dispatch
-from kbroker._core.api.request cimport CLOSE, PARKED, POST, READY, Outcome, Peer, Request
-from kbroker._core.c.prelude cimport store_int32
+from kbroker._core.api.produce cimport Held, Run, run_settle
+from kbroker._core.api.request cimport CLOSE, HELD, PARKED, POST, READY, Outcome, Peer, Request
+from kbroker._core.c.prelude cimport KB_ASSERT, store_int32
 from kbroker._core.limits cimport (
     CONNECTION_BUFFER_FIRST_BYTES,
     FRAME_HEADER_MIN_BYTES,
@@ -81,6 +82,7 @@ cdef extern from "<sys/ioctl.h>" nogil:
     unsigned long FIONREAD, TIOCOUTQ
 
 cdef enum:
+    PRODUCE_KEY = 0
     FETCH_KEY = 1
 
 
@@ -340,9 +342,23 @@ cdef void receive(Loop *l, Connection *c) noexcept nogil:
     flush(l, c)
 
 
+cdef inline bint legal(const Loop *l, int32_t size) noexcept nogil:
+    return FRAME_HEADER_MIN_BYTES <= size <= l.shared.request_max_bytes
+
+
+cdef inline bint produce_stands(const Loop *l, const uint8_t *at, const uint8_t *end) noexcept nogil:
+    # Whether the next frame is here, whole, and a Produce.
+    cdef int32_t size
+    if end - at < 4 + FRAME_HEADER_MIN_BYTES:
+        return False
+    size = <int32_t> load_be32(at)
+    return legal(l, size) and end - at - 4 >= size and load_be16(at + 4) == PRODUCE_KEY
+
+
 cdef void handle_frames(Loop *l, Connection *c, uint8_t *at, int64_t length) noexcept nogil:
     cdef uint8_t *end = at + length
     cdef int budget = FRAMES_PER_TURN
+    cdef bint followed
     cdef int32_t size
     c.more = 0
     while end - at >= 4:
@@ -350,19 +366,21 @@ cdef void handle_frames(Loop *l, Connection *c, uint8_t *at, int64_t length) noe
             c.more = 1
             break
         size = <int32_t> load_be32(at)
-        if size < FRAME_HEADER_MIN_BYTES or size > l.shared.request_max_bytes:
+        if not legal(l, size):
             refuse_size(l, c, size)
             return
         if end - at - 4 < size:
             break
         c.large = size >= LARGE_FRAME_BYTES
         budget -= 1
-        if not handle(l, c, at + 4, size):
+        followed = budget > 0 and produce_stands(l, at + 4 + size, end)
+        if not handle(l, c, at + 4, size, followed):
             c.more = 1
             break
         if c.fd < 0 or c.closing:
             return
         at += 4 + size
+    KB_ASSERT((<Run *> l.worker.run).count == 0)     # what is held lies in these bytes
     if not connection_keep(c, &l.receiver, at, end - at):
         service_finish(l, c, NO_ROOM, b"out of memory for a request")
         return
@@ -397,14 +415,15 @@ cdef Outcome answer(Loop *l, Request *r, Chain *reply) noexcept nogil:
     return dispatch(&l.worker, r, reply)
 
 
-cdef bint handle(Loop *l, Connection *c, uint8_t *frame, int32_t length) noexcept nogil:
-    # False: the mailbox is full, and the frame stays where it is.
+cdef bint handle(Loop *l, Connection *c, uint8_t *frame, int32_t length, bint followed) noexcept nogil:
+    # False: the mailbox is full, and the frame stays where it is. `followed`: by a Produce, which is handled next.
+    cdef Run *run = <Run *> l.worker.run
     cdef Request r
     cdef Chain *reply = egress_chain(&l.egress)
     cdef Outcome outcome = CLOSE
-    cdef int64_t mute_ms = 0
     cdef int32_t key
     if reply == NULL:
+        settle_run(l, c)
         service_finish(l, c, NO_ROOM, b"out of memory for a reply")
         return True
     memset(&r, 0, sizeof(r))
@@ -422,8 +441,33 @@ cdef bint handle(Loop *l, Connection *c, uint8_t *frame, int32_t length) noexcep
     l.counters.requests[key] += 1
     if l.shared.hooks.before == NULL or l.shared.hooks.before(l.shared.hooks.context, &r):
         outcome = answer(l, &r, reply)
+    if outcome == HELD and followed and not run.full:
+        return True                      # the next one settles it, or is held with it
+    settle_run(l, c)
+    return True if outcome == HELD else conclude(l, c, &r, outcome, reply)
+
+
+cdef void settle_run(Loop *l, Connection *c) noexcept nogil:
+    # The requests before this one, whose records are written together.
+    cdef Run *run = <Run *> l.worker.run
+    cdef Held *held
+    cdef int32_t i
+    if run.count == 0:
+        return
+    run_settle(&l.worker)
+    for i in range(run.count):
+        held = &run.held[i]
+        conclude(l, c, &held.r, held.outcome, held.reply)
+    run.count = 0
+
+
+cdef bint conclude(Loop *l, Connection *c, Request *r, Outcome outcome, Chain *reply) noexcept nogil:
+    cdef int64_t mute_ms = 0
+    if c.fd < 0 or c.closing:            # by the request before it
+        egress_recycle(&l.egress, reply)
+        return True
     if l.shared.hooks.after != NULL:
-        mute_ms = l.shared.hooks.after(l.shared.hooks.context, &r, outcome, reply)
+        mute_ms = l.shared.hooks.after(l.shared.hooks.context, r, outcome, reply)
     if outcome == READY:
         queue_reply(l, c, reply)
     else:
@@ -433,7 +477,7 @@ cdef bint handle(Loop *l, Connection *c, uint8_t *frame, int32_t length) noexcep
             c.long_poll = r.api_key == FETCH_KEY
             l.counters.parked += 1
         elif outcome == POST:
-            return post(l, c, frame, length)
+            return post(l, c, r.frame, r.length)
         elif outcome == CLOSE:
             if r.reason == NULL:
                 r.reason = b"a request was refused"

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbroker._core.api import fetch_request, produce
+from kbroker._core.api import fetch_request
+from kbroker._core.api.produce_request import describe as describe_produce
 from kbroker.protocol import codec
 from kbroker.protocol.messages.k00_produce import ProduceRequest
 from kbroker.protocol.messages.k01_fetch import FetchRequest
@@ -87,7 +88,7 @@ def last_of_each(parts: list[Any], field: str) -> list[Any]:
 @given(version=st.integers(3, 13), request=produce_requests)
 def test_the_produce_reader_agrees_with_the_plan(version: int, request: ProduceRequest) -> None:
     body = codec.encode(request, version)
-    assert produce.describe(body, version) == (
+    assert describe_produce(body, version) == (
         request.transactional_id is not None,
         request.acks,
         request.timeout_ms,
@@ -98,7 +99,7 @@ def test_the_produce_reader_agrees_with_the_plan(version: int, request: ProduceR
         ],
     )
     if body:
-        assert produce.describe(body[:-1], version) is None
+        assert describe_produce(body[:-1], version) is None
 
 
 @settings(deadline=None)
@@ -156,7 +157,7 @@ def test_the_fetch_reader_agrees_with_the_plan(
 @settings(deadline=None)
 @given(version=st.integers(3, 13), body=st.binary(max_size=300))
 def test_the_produce_reader_survives_any_bytes(version: int, body: bytes) -> None:
-    produce.describe(body, version)
+    describe_produce(body, version)
 
 
 @settings(deadline=None)

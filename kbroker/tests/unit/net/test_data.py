@@ -95,6 +95,36 @@ def test_what_is_produced_is_fetched(data: DataHouse) -> None:
     assert data.core.counters()["requests_posted"] == 0
 
 
+@pytest.mark.parametrize("cut", [0, 1, 3, 50])
+def test_a_long_pipeline_is_answered_in_order_wherever_its_bytes_are_cut(data: DataHouse, cut: int) -> None:
+    client = data.house.connect(data.port)
+    pipeline = b"".join(produce(number, batch(b"%d" % number)) for number in range(300))
+    client.sendall(pipeline[: len(pipeline) // 2 + cut])
+    eventually(lambda: data.log.log_end_offset >= 149)
+    client.sendall(pipeline[len(pipeline) // 2 + cut :])
+    replies = [receive_frame(client) for _ in range(300)]
+    assert [struct.unpack(">i", reply[:4])[0] for reply in replies] == list(range(300))
+    assert [base_offset(reply) for reply in replies] == list(range(300))
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(b"\x7f\xff\xff\xff\0\0\0\0", id="a size that is refused"),
+        pytest.param(frame(b"\0\0\0\x09"), id="a frame without a header"),
+        pytest.param(frame(b"\0\0\0\x63\0\0\0\1\xff\xff"), id="a version of Produce that is not served"),
+        pytest.param(frame(b"\0\0\0\x09\0\0\0\1\xff\xff\0junk"), id="a Produce that is cut short"),
+        pytest.param(produce(9, b"junk", acks=0), id="acks=0 that fails"),
+    ],
+)
+def test_what_came_before_a_bad_frame_is_appended_and_answered(data: DataHouse, end: bytes) -> None:
+    client = data.house.connect(data.port)
+    client.sendall(produce(1, batch(b"a")) + produce(2, batch(b"b")) + end)
+    assert [base_offset(receive_frame(client)) for _ in range(2)] == [0, 1]
+    assert closed_by_server(client)
+    assert data.log.log_end_offset == 2
+
+
 def test_a_silent_request_is_followed_by_the_next_answer(data: DataHouse) -> None:
     client = data.house.connect(data.port)
     client.sendall(produce(1, batch(b"a"), acks=0) * 50 + fetch(2, 0))
