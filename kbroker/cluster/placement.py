@@ -65,6 +65,8 @@ def place(
         raise InvalidReplicationFactorError(
             f"Unable to replicate the partition {replication_factor} time(s): All brokers are currently fenced."
         )
+    if len(candidates) == 1:
+        return [[candidates[0].broker_id] for _ in range(partitions)]
     placed: list[list[int]] = []
     racks: list[_Rack] = []
     for partition in range(partitions):

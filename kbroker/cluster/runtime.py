@@ -25,7 +25,7 @@ from kbroker.protocol.message import ZERO_UUID
 from kbroker.storage.log_dirs import LogDirs
 
 T = TypeVar("T")
-MADE_AT_ONCE = 8  # new partitions of a commit that have their files before it is answered, and of a turn afterwards
+MADE_AT_ONCE = 8  # new partitions that have files before a commit is answered; of more, so many a turn after it
 Key = tuple[str, int]
 Assign = Callable[[Mapping[tuple[bytes, int], bytes]], Awaitable[None]]
 
@@ -143,8 +143,10 @@ class Replicas:
         promised: list[Key] = []
         for topic in topics:
             promised += self._open_topic(image, topic)
-        self._make(promised[:MADE_AT_ONCE])
-        self._to_make += promised[MADE_AT_ONCE:]
+        if len(promised) <= MADE_AT_ONCE:
+            self._make(promised)
+        else:
+            self._to_make += promised
 
     def _open_topic(self, image: ClusterImage, topic: TopicImage) -> list[Key]:
         missing = [

@@ -201,7 +201,8 @@ class LogDirs:
         key = (topic, partition)
         home = self._home_of(key, directory_id)
         path = f"{home.path}/{topic}-{partition}"
-        known = os.path.isdir(path)
+        taken = os.path.lexists(path)
+        known = taken and os.path.isdir(path)
         try:
             log = PartitionLog.open(
                 path,
@@ -212,7 +213,7 @@ class LogDirs:
                 recovery_point=home.recovery_points.get(key, 0),
                 log_start_offset=home.log_start_offsets.get(key, 0),
                 files=self._files,
-                make=known or os.path.lexists(path),
+                make=taken,
             )
         except BaseException:
             home.sound = False  # nobody looked at its tail: the next start must
