@@ -86,7 +86,7 @@ crowd: build     ## 100 producers and 100 consumers for a minute
 	$(PY) -m compat_tests.crowd
 
 wireload: build
-	@$(VENV)/bin/cythonize --quiet --inplace bench/wireload.pyx bench/wirelatency.pyx
+	@$(VENV)/bin/cythonize --quiet --inplace bench/wireload.pyx bench/wirelatency.pyx bench/wirefloor.pyx
 
 race: wireload   ## kbroker against Apache Kafka on the same machine, interleaved; ROUNDS=… ONLY=…
 	$(PY) -m bench.race $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only '$(ONLY)')

@@ -19,7 +19,7 @@ from bench.bars import BARS
 from bench.outcome import Race, Row
 from bench.servers import SETTINGS, ApacheServer, KbrokerServer, Server
 from bench.settle import Ballast
-from bench.works import latency, librdkafka, lives, raw
+from bench.works import floor, latency, librdkafka, lives, raw
 from bench.works.measure import Figures, Work
 
 RESULTS = Path(__file__).parent / "results"
@@ -58,6 +58,12 @@ BESIDE: dict[str, Work] = {
     "produce to ack": latency.to_ack(latency.PACED),
     "produce to consumer": latency.to_consumer(latency.PACED),
 }
+# The same two on a kbroker that is alone, and on a process that does nothing but answer.
+FLOORS: dict[str, Callable[[dict[str, int]], Figures]] = {
+    "produce to ack": floor.to_ack,
+    "produce to consumer": floor.to_consumer,
+}
+ECHO, NEAR = "a bare echo", ", low load, alone"
 THREAD, PROCESS = ", a Python thread spins", ", another process spins"
 APACHE, ALONE = "Apache Kafka", "kbroker alone"
 
@@ -108,6 +114,11 @@ def race(rounds: int, only: str, warm_minutes: float, ballast: Ballast) -> Itera
             seen = interleave(ways, rounds, ballast)
             for how in (THREAD, PROCESS):
                 yield from rows_of(name + how, ALONE, seen[how], seen[ALONE])
+    for name, bare in FLOORS.items():
+        if only in name + NEAR:
+            turns = {ALONE: partial(beside, BESIDE[name], ALONE), ECHO: partial(bare, latency.PACED)}
+            seen = interleave(turns, rounds, ballast)
+            yield from rows_of(name + NEAR, ECHO, seen[ALONE], seen[ECHO])
 
 
 def beside(work: Work, how: str) -> Figures:

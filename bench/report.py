@@ -38,7 +38,8 @@ Written by `make race`, last for commit {commit} at {at} on {cores} cores of {cp
 - **The system's settings are left alone.** Where its congestion control is bbr, Apache Kafka's replies are paced even
   on loopback; kbroker and the native clients choose reno there.
 - **CPU** is the broker process's own CPU clock. Clients saturate before the brokers do: read CPU per message before
-  messages per second.
+  messages per second. With librdkafka the client's own CPU stands beside it: where that is more than a second per
+  second, messages per second are the client's.
 - **Raw works** send prepared frames from a native load generator (`bench/wireload.pyx`); 4 x 4 stands for four
   connections with four requests unanswered on each. It drops reply bytes inside the kernel.
 - **Latency** runs from just before `send` to the last byte of the reply (`bench/wirelatency.pyx`), 100 bytes a record,
@@ -52,6 +53,8 @@ Written by `make race`, last for commit {commit} at {at} on {cores} cores of {cp
 - **Restart**: after a clean stop, from the start of the process until Metadata gives all 2,000 partitions a leader.
 - **A Python thread spins** in the broker's process, or another process beside it, for as long as the work lasts; the
   rival is a kbroker that has the machine's two cores to itself.
+- **A bare echo** is a process that reads the same frames and sends prepared replies (`bench/wirefloor.pyx`): what the
+  kernel's loopback and its wake-ups take on this machine before a broker has done anything.
 
 `bench/results` keeps every round of every race.
 """

@@ -15,7 +15,7 @@ def produce(record_bytes: int, messages: int, codec: str = "none") -> Work:
     def work(server: Server) -> Figures:
         with topic(server) as name:
             meter = send(server, name, record_bytes, messages, codec)
-        return {"messages/s": messages / meter.wall, "CPU s per million": meter.cpu / messages * 1e6}
+        return meter.per_million(messages)
 
     return work
 
@@ -83,6 +83,6 @@ def consume(record_bytes: int, messages: int) -> Work:
             while seen < messages:
                 seen += len(consumer.consume(10_000, timeout=10))
         consumer.close()
-        return {"messages/s": seen / meter.wall, "CPU s per million": meter.cpu / seen * 1e6}
+        return meter.per_million(seen)
 
     return work

@@ -59,18 +59,27 @@ def fill(server: Server, topic: str, record_bytes: int, messages: int) -> None:
 
 @dataclass
 class Meter:
-    """Wall clock and broker CPU over one piece of work."""
+    """Wall clock, broker CPU, and the CPU of this process, which is the client, over one piece of work."""
 
     server: Server
 
     def __enter__(self) -> Meter:
         self.cpu = -self.server.cpu_seconds()
+        self.client_cpu = -time.process_time()
         self.wall = -time.monotonic()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.wall += time.monotonic()
         self.cpu += self.server.cpu_seconds()
+        self.client_cpu += time.process_time()
+
+    def per_million(self, messages: int) -> dict[str, float]:
+        return {
+            "messages/s": messages / self.wall,
+            "CPU s per million": self.cpu / messages * 1e6,
+            "client CPU s per million": self.client_cpu / messages * 1e6,
+        }
 
 
 def percentile(values: Sequence[float], share: float) -> float:
