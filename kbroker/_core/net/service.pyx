@@ -465,6 +465,8 @@ cdef bint conclude(Loop *l, Connection *c, Request *r, Outcome outcome, Chain *r
     cdef int64_t mute_ms = 0
     if c.fd < 0 or c.closing:            # by the request before it
         egress_recycle(&l.egress, reply)
+        if outcome == PARKED:
+            purgatory_forget(&l.worker, &r.peer)
         return True
     if l.shared.hooks.after != NULL:
         mute_ms = l.shared.hooks.after(l.shared.hooks.context, r, outcome, reply)

@@ -125,6 +125,15 @@ def test_what_came_before_a_bad_frame_is_appended_and_answered(data: DataHouse, 
     assert data.log.log_end_offset == 2
 
 
+def test_a_request_behind_one_that_closes_does_not_stay_parked(data: DataHouse) -> None:
+    data.partition.lead(1, 1, 2, 1, in_sync_followers=[2])
+    for _ in range(20):  # connections' places are used again
+        client = data.house.connect(data.port)
+        client.sendall(produce(1, b"junk", acks=0) + produce(2, batch(b"waits for a replica")))
+        assert closed_by_server(client)
+    eventually(lambda: data.core.counters()["requests_parked_now"] == 0)
+
+
 def test_a_silent_request_is_followed_by_the_next_answer(data: DataHouse) -> None:
     client = data.house.connect(data.port)
     client.sendall(produce(1, batch(b"a"), acks=0) * 50 + fetch(2, 0))
