@@ -34,6 +34,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "log.upkeep": (),
     "log.partition_log": (),
     "partitions": (),
+    "syncer": (),
     "fetch_session": (),
     "purgatory": (),
     "api.dispatch": (),

@@ -36,6 +36,16 @@ cdef struct Follower:
     int32_t replica_id
     int64_t log_end_offset         # -1: not heard of in this leader epoch
 
+cdef enum Wait:                    # what an acknowledgement may have to wait for
+    FOR_DISK = 1
+    FOR_FOLLOWERS = 2
+
+# Whoever syncs in a network thread's stead. Partitions know it by this alone, and each holds a reference.
+cdef struct SyncDoor:
+    int32_t references
+    bint (*want)(SyncDoor *door, Partition *p) noexcept nogil      # False: nobody is there, do it yourself
+    void (*destroy)(SyncDoor *door) noexcept nogil
+
 cdef struct Partition:
     int32_t references
     pthread_mutex_t lock
@@ -52,6 +62,9 @@ cdef struct Partition:
     int32_t follower_count
     int64_t state_version          # counts changes of leadership, log and in-sync replicas
     Waiter *waiters
+    SyncDoor *sync_door            # NULL: whoever appends syncs
+    bint wants_sync                # behind the door, under its lock: in the queue
+    Partition *next_to_sync
     uint64_t bytes_in, bytes_out, messages_in
 
 cdef struct Topic:
@@ -99,11 +112,13 @@ cdef void partition_release(Partition *p) noexcept nogil
 # Leadership check, min ISR, append, high watermark, wake-ups. Each append's out.error is what Kafka answers.
 cdef void partition_produce(Partition *p, Append *appends, int32_t count, int16_t acks, Scratch *scratch,
                             int64_t now_ms) noexcept nogil
-# Whether an append is acknowledged as soon as it is made, because no follower's answer is waited for. True for a moment only.
-cdef bint partition_acks_alone(Partition *p) noexcept nogil
+# What the acknowledgement of an append may wait for, as Wait's bits; 0: it is there as soon as the append is made.
+cdef int partition_may_wait(Partition *p, int16_t acks) noexcept nogil
+# fsync, in a thread that may wait for it; then the high watermark and the wake-ups. What fails takes the log offline.
+cdef void partition_sync(Partition *p) noexcept nogil
 
-# How far an acks=all append has come. Err: NONE reached, REQUEST_TIMED_OUT not yet, others as Kafka answers them.
-cdef int16_t partition_check_acks(Partition *p, int64_t required_offset) noexcept nogil
+# How far an append has come. Err: NONE acknowledged, REQUEST_TIMED_OUT not yet, others as Kafka answers them.
+cdef int16_t partition_check_acks(Partition *p, int16_t acks, int64_t required_offset) noexcept nogil
 
 cdef struct ReadAsk:
     int64_t offset

@@ -9,10 +9,9 @@ from kbroker._core.c.prelude cimport KB_ASSERT, add_counter, load_counter, relea
 from kbroker._core.clock cimport BrokerClock, wall_ms
 from kbroker._core.errors cimport Err
 from kbroker._core.log.partition_log cimport (
-    Append, AppendResult, Log, PartitionLog, append_begin, log_append, log_assign_epoch, log_end_offset,
-    log_end_offset_for_epoch,
-    log_high_watermark, log_last_stable_offset, log_raise_high_watermark, log_read, log_release, log_retain,
-    log_start_offset,
+    Append, AppendResult, Log, PartitionLog, append_begin, log_append, log_assign_epoch, log_awaits_sync,
+    log_end_offset, log_end_offset_for_epoch, log_failed, log_flush, log_high_watermark, log_last_stable_offset,
+    log_raise_high_watermark, log_read, log_release, log_retain, log_settled_end, log_start_offset, log_syncs,
 )
 from kbroker._core.record.batch cimport FROM_CLIENT, FROM_COORDINATOR, Origin
 from kbroker._core.record.compression cimport Scratch, scratch_free
@@ -33,6 +32,8 @@ cdef void partition_release(Partition *p) noexcept nogil:
     KB_ASSERT(p.waiters == NULL)
     if p.log != NULL:
         log_release(p.log)
+    if p.sync_door != NULL and release_count(&p.sync_door.references):
+        p.sync_door.destroy(p.sync_door)
     free(p.followers)
     pthread_mutex_destroy(&p.lock)
     free(p)
@@ -144,12 +145,13 @@ cdef void wake_waiters(Partition *p, int64_t bytes) noexcept nogil:
 
 
 cdef bint maybe_advance_high_watermark(Partition *p) noexcept nogil:
-    # The least log end over the in-sync replicas; it stands still while they are fewer than the minimum (KIP-966).
+    # The least log end over the in-sync replicas; it stands still while they are fewer than the minimum (KIP-966), and
+    # before what this replica has yet to sync.
     cdef int64_t reached
     cdef int32_t i
     if not p.is_leader or p.log == NULL or p.isr_count < p.min_insync_replicas or p.isr_count > p.follower_count + 1:
         return False
-    reached = log_end_offset(p.log)
+    reached = log_settled_end(p.log)
     for i in range(p.follower_count):
         if p.followers[i].log_end_offset < reached:
             reached = p.followers[i].log_end_offset
@@ -168,10 +170,11 @@ cdef int16_t writable_error(const Partition *p, int16_t acks) noexcept nogil:
     return Err.NONE
 
 
-cdef void append_as_leader(Partition *p, Append *appends, int32_t count, int16_t acks, Origin origin, Scratch *scratch,
+cdef bint append_as_leader(Partition *p, Append *appends, int32_t count, int16_t acks, Origin origin, Scratch *scratch,
                            int64_t now_ms) noexcept nogil:
     cdef AppendResult *out
     cdef uint64_t bytes = 0
+    cdef bint awaits_sync = False
     cdef int16_t error
     cdef int32_t i
     pthread_mutex_lock(&p.lock)
@@ -190,29 +193,56 @@ cdef void append_as_leader(Partition *p, Append *appends, int32_t count, int16_t
             add_counter(&p.bytes_in, bytes)
             if maybe_advance_high_watermark(p):
                 wake_waiters(p, bytes if p.follower_count == 0 else WOKEN_BY_STATE)
+        awaits_sync = log_awaits_sync(p.log)
     pthread_mutex_unlock(&p.lock)
+    return awaits_sync
+
+
+cdef void partition_sync(Partition *p) noexcept nogil:
+    cdef Log *log
+    pthread_mutex_lock(&p.lock)
+    log = p.log
+    if log != NULL:
+        log_retain(log)
+    pthread_mutex_unlock(&p.lock)
+    if log == NULL:
+        return
+    log_flush(log)
+    pthread_mutex_lock(&p.lock)
+    if p.log == log:
+        maybe_advance_high_watermark(p)
+        wake_waiters(p, WOKEN_BY_STATE)
+    pthread_mutex_unlock(&p.lock)
+    log_release(log)
 
 
 cdef void partition_produce(Partition *p, Append *appends, int32_t count, int16_t acks, Scratch *scratch,
                             int64_t now_ms) noexcept nogil:
-    append_as_leader(p, appends, count, acks, FROM_CLIENT, scratch, now_ms)
+    if append_as_leader(p, appends, count, acks, FROM_CLIENT, scratch, now_ms):
+        if p.sync_door == NULL or not p.sync_door.want(p.sync_door, p):
+            partition_sync(p)
 
 
-cdef bint partition_acks_alone(Partition *p) noexcept nogil:
-    cdef bint alone
+cdef int partition_may_wait(Partition *p, int16_t acks) noexcept nogil:
+    cdef int waits = 0
     pthread_mutex_lock(&p.lock)
-    alone = p.follower_count == 0
+    if acks != 0 and p.log != NULL and log_syncs(p.log):
+        waits |= FOR_DISK
+    if acks == -1 and p.follower_count > 0:
+        waits |= FOR_FOLLOWERS
     pthread_mutex_unlock(&p.lock)
-    return alone
+    return waits
 
 
-cdef int16_t partition_check_acks(Partition *p, int64_t required_offset) noexcept nogil:
+cdef int16_t partition_check_acks(Partition *p, int16_t acks, int64_t required_offset) noexcept nogil:
     cdef int16_t error = Err.REQUEST_TIMED_OUT
     pthread_mutex_lock(&p.lock)
     if p.deleted:
         error = Err.UNKNOWN_TOPIC_OR_PARTITION
-    elif p.storage_error:
+    elif p.storage_error or (p.log != NULL and log_failed(p.log)):
         error = Err.KAFKA_STORAGE_ERROR
+    elif acks == 1 and p.log != NULL:
+        error = Err.NONE if log_settled_end(p.log) >= required_offset else error
     elif not p.is_leader or p.log == NULL:
         error = Err.NOT_LEADER_OR_FOLLOWER
     elif log_high_watermark(p.log) >= required_offset:
@@ -531,7 +561,10 @@ cdef class PartitionHandle:
         memcpy(append.records, <const char *> records, append.length)
         memset(&scratch, 0, sizeof(Scratch))
         with nogil:
-            append_as_leader(self.p, &append, 1, acks, origin, &scratch, now)
+            if append_as_leader(self.p, &append, 1, acks, origin, &scratch, now):
+                partition_sync(self.p)
+                if append.out.error == Err.NONE and self.p.log != NULL and log_failed(self.p.log):
+                    append_begin(&append.out, Err.KAFKA_STORAGE_ERROR)
             scratch_free(&scratch)
             free(append.records)
         if append.out.needs_fallback:

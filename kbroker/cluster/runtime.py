@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from kbroker._core.log.partition_log import LogError, PartitionLog
 from kbroker._core.partitions import PartitionHandle, ViewHandle
+from kbroker._core.syncer import SyncThreads
 from kbroker.cluster.delta import Delta
 from kbroker.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage, PartitionImage, TopicImage
 from kbroker.cluster.topics import INTERNAL_TOPICS
@@ -26,6 +27,7 @@ from kbroker.storage.log_dirs import LogDirs
 
 T = TypeVar("T")
 MADE_AT_ONCE = 8  # new partitions that have files before a commit is answered; of more, so many a turn after it
+NEVER_MS = 1 << 53  # an interval beyond this, such as Kafka's default of the largest integer, does not come round
 Key = tuple[str, int]
 Assign = Callable[[Mapping[tuple[bytes, int], bytes]], Awaitable[None]]
 
@@ -48,6 +50,8 @@ class Replicas:
         self._upkeep: asyncio.Task[None] | None = None
         self._to_make: deque[Key] = deque()  # opened, but their files are still to be made
         self._making: asyncio.Task[None] | None = None
+        self._flushing: asyncio.Task[None] | None = None
+        self._syncer = SyncThreads()
 
     def find(self, topic: str, partition: int) -> PartitionHandle | None:
         return self._handles.get((topic, partition))
@@ -81,6 +85,9 @@ class Replicas:
         self._refresh(image, set(image.topics_by_id))
         self._make_rest()
         self._upkeep = asyncio.create_task(self._keep_up(), name="kbroker-checkpoints")
+        interval_ms = self._config.integer("log.flush.scheduler.interval.ms")
+        if interval_ms < NEVER_MS:
+            self._flushing = asyncio.create_task(self._keep_flushing(interval_ms / 1000), name="kbroker-flushes")
         return strays
 
     async def on_commit(self, image: ClusterImage, delta: Delta) -> None:
@@ -115,19 +122,32 @@ class Replicas:
                 expire_at = loop.time() + check
                 await self._in_thread(self._expire_producers)
 
+    async def _keep_flushing(self, interval_s: float) -> None:
+        """flush.ms, looked at as often as log.flush.scheduler.interval.ms says: never, unless it is set."""
+        while True:
+            await asyncio.sleep(max(interval_s, 0.001))
+            for key, log in list(self._log_dirs.logs.items()):
+                try:
+                    await self._in_thread(log.flush_if_due)
+                except OSError as problem:
+                    self._put_offline(key, problem)
+                    if key in self._handles:
+                        self._handles[key].go_offline()
+
     def _expire_producers(self) -> None:
         for log in list(self._log_dirs.logs.values()):
             log.expire_producers()
 
     async def close(self, broker_epoch: int) -> list[OSError]:
         """A clean stop. Whoever still fetches is told that nobody leads here any more. Returns what failed."""
-        for task in (self._upkeep, self._making):
+        for task in (self._upkeep, self._making, self._flushing):
             if task is not None:
                 task.cancel()  # what has no files yet gets them at the next start
         for timer in self._removals:
             timer.cancel()  # the next start finishes it
         for handle in self._handles.values():
             handle.follow(-1, handle.leader_epoch)
+        await self._in_thread(self._syncer.close)
         failed = await self._in_thread(self._log_dirs.close, broker_epoch)
         self._handles.clear()
         self._thread.shutdown()
@@ -239,6 +259,7 @@ class Replicas:
         opened = key in self._log_dirs.logs and key not in self.offline
         if handle is None or (handle.log is None and opened):  # the log may have come later than its handle
             handle = self._handles[key] = PartitionHandle(index, self._log_dirs.logs.get(key))
+            self._syncer.serve(handle)
             if key in self.offline:
                 handle.go_offline()
         elif self._shown.get(key) == partition:

@@ -19,6 +19,7 @@ CORE_SINGLES = {
     "limits": "c",
     "errors": "c",
     "clock": "c",
+    "syncer": "partitions",
     "purgatory": "api",
     "fetch_session": "api",
     "metrics": "net",

@@ -1,5 +1,5 @@
 # Produce: judge every batch's outside and hold the request; append what a run of requests holds, answer or wait for the replicas.
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset, strlen
 
@@ -11,8 +11,8 @@ from kbroker._core.errors cimport Err
 from kbroker._core.limits cimport APPEND_ITEMS_AT_ONCE, APPENDS_AT_ONCE, SCRATCH_KEEP_BYTES
 from kbroker._core.log.partition_log cimport Append, AppendResult
 from kbroker._core.partitions cimport (
-    find_topic_by_id, find_topic_by_name, partition_acks_alone, partition_check_acks, partition_high_watermark,
-    partition_leader, partition_produce, table_release, table_retain, topic_partition,
+    FOR_FOLLOWERS, find_topic_by_id, find_topic_by_name, partition_check_acks, partition_high_watermark, partition_leader,
+    partition_may_wait, partition_produce, table_release, table_retain, topic_partition,
 )
 from kbroker._core.purgatory cimport (
     Block, Parked, block_trim, parked_create, parked_free, parked_watch, purgatory_park,
@@ -179,6 +179,15 @@ cdef void keep_record_errors(ProduceItem *item, const AppendResult *result) noex
     item.record_error_count = count
 
 
+cdef void look_for_ack(const ProduceWork *work, ProduceItem *item) noexcept nogil:
+    item.error = partition_check_acks(item.partition, work.acks, item.required_offset)
+    item.waits = item.error == Err.REQUEST_TIMED_OUT
+    if item.error == Err.KAFKA_STORAGE_ERROR:      # the disk took it and could not keep it: there is no such offset
+        item.base_offset = -1
+        item.log_append_time_ms = -1
+        item.log_start_offset = -1
+
+
 cdef void take_result(const ProduceWork *work, ProduceItem *item, const AppendResult *result) noexcept nogil:
     if result.needs_fallback:
         # judge() asks the same table of engines, so this is a batch the engine gave up on, not a missing engine.
@@ -194,10 +203,9 @@ cdef void take_result(const ProduceWork *work, ProduceItem *item, const AppendRe
             item.message = result.verdict.message
             item.record_message = result.verdict.record_message
             keep_record_errors(item, result)
-    elif work.acks == -1:
+    elif work.acks != 0:
         item.required_offset = result.last_offset + 1
-        item.error = partition_check_acks(item.partition, item.required_offset)
-        item.waits = item.error == Err.REQUEST_TIMED_OUT
+        look_for_ack(work, item)
 
 
 cdef int32_t gather(Run *run, int32_t first, int32_t first_item, Append *appends, Gathered *from_) noexcept nogil:
@@ -328,7 +336,7 @@ cdef void put_leaders(Chain *reply, ProduceWork *work) noexcept nogil:
     put_endpoints(reply, work.table, ids, count)
 
 
-# ---- waiting for the replicas ----
+# ---- waiting for the replicas, or the disk ----
 
 cdef void release_work(ProduceWork *work) noexcept nogil:
     # All but the block, which the next one in its place uses again.
@@ -355,8 +363,7 @@ cdef bint still_waits(ProduceWork *work) noexcept nogil:
     for i in range(work.count):
         item = &work.items[i]
         if item.waits:
-            item.error = partition_check_acks(item.partition, item.required_offset)
-            item.waits = item.error == Err.REQUEST_TIMED_OUT
+            look_for_ack(work, item)
             waits = waits or item.waits
     return waits
 
@@ -393,6 +400,15 @@ cdef bint keep_names(ProduceWork *work) noexcept nogil:
     return True
 
 
+cdef int64_t patience_ms(const ProduceWork *work) noexcept nogil:
+    # The request's time-out is for replicas. A disk that syncs is waited for, as Kafka's own thread would.
+    cdef int32_t i
+    for i in range(work.count):
+        if work.items[i].waits and partition_may_wait(work.items[i].partition, work.acks) & FOR_FOLLOWERS:
+            return work.timeout_ms
+    return INT32_MAX
+
+
 cdef bint park(Worker *w, Request *r, ProduceWork *work) noexcept nogil:
     # False: no memory for it; the request is answered at once as if its time had passed.
     cdef Parked *p
@@ -416,14 +432,13 @@ cdef bint park(Worker *w, Request *r, ProduceWork *work) noexcept nogil:
             # Watched from a moment before the last look, so that a watermark raised in between wakes it.
             high_watermark = partition_high_watermark(item.partition, &state)
             parked_watch(w, p, item.partition, state, high_watermark)
-            if high_watermark >= item.required_offset or partition_check_acks(
-                    item.partition, item.required_offset) != Err.REQUEST_TIMED_OUT:
+            if partition_check_acks(item.partition, work.acks, item.required_offset) != Err.REQUEST_TIMED_OUT:
                 p.stale = True
     kept[0] = work[0]
     p.work = kept
     p.complete = complete_parked
     p.drop = drop_parked
-    if not purgatory_park(w, p, &r.peer, mono_ms(w.clock) + work.timeout_ms):
+    if not purgatory_park(w, p, &r.peer, mono_ms(w.clock) + patience_ms(work)):
         free(kept)
         parked_free(p)
         return False
@@ -445,7 +460,7 @@ cdef Outcome answer(Worker *w, Request *r, ProduceWork *work, bint may_park, Cha
             r.reason = b"a Produce with acks=0 failed"
             return CLOSE
         return SILENT
-    if waits and may_park and work.timeout_ms > 0 and park(w, r, work):
+    if waits and may_park and patience_ms(work) > 0 and park(w, r, work):
         memset(&work.block, 0, sizeof(Block))      # the purgatory's now, with all that hangs on it
         work.names = NULL
         work.count = 0
@@ -474,10 +489,10 @@ cdef void run_destroy(Worker *w) noexcept nogil:
 
 cdef bint may_wait(const ProduceWork *work) noexcept nogil:
     cdef int32_t i
-    if work.acks != -1:
+    if work.acks == 0:
         return False
     for i in range(work.count):
-        if work.items[i].error == Err.NONE and not partition_acks_alone(work.items[i].partition):
+        if work.items[i].error == Err.NONE and partition_may_wait(work.items[i].partition, work.acks):
             return True
     return False
 

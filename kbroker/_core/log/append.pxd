@@ -7,6 +7,7 @@ from kbroker._core.log.state cimport Append, AppendResult, Log
 from kbroker._core.record.batch cimport Origin
 from kbroker._core.record.compression cimport Scratch
 
+# What flush.messages wants synced first is told by log_awaits_sync; the caller sees to it.
 # At most APPENDS_AT_ONCE of them, each judged for itself and told in its `out`; those that are fit are written together.
 cdef void log_append(Log *log, Append *appends, int32_t count, Origin origin, int32_t leader_epoch,
                      Scratch *scratch, int64_t now_ms) noexcept nogil

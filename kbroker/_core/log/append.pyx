@@ -12,7 +12,6 @@ from kbroker._core.errors cimport (
 )
 from kbroker._core.limits cimport APPENDS_AT_ONCE
 from kbroker._core.log.files cimport cut_file, pthread_mutex_lock, pthread_mutex_unlock
-from kbroker._core.log.flush cimport log_flush
 from kbroker._core.log.fresh cimport fresh_make
 from kbroker._core.log.leader_epochs cimport epochs_assign, epochs_latest, epochs_write
 from kbroker._core.log.offset_index cimport OFFSET_ENTRY_BYTES
@@ -427,7 +426,6 @@ cdef void log_append(Log *log, Append *appends, int32_t count, Origin origin, in
     cdef int16_t error = NONE
     cdef int64_t start_offset
     cdef int32_t i
-    cdef bint sync_now
     KB_ASSERT(count <= APPENDS_AT_ONCE)
     pthread_mutex_lock(&log.lock)
     rules = log.config.rules
@@ -442,9 +440,8 @@ cdef void log_append(Log *log, Append *appends, int32_t count, Origin origin, in
             validate(&appends[i], &incoming[i], origin, &rules, start_offset, now_ms, scratch)
     pthread_mutex_lock(&log.lock)
     append_locked(log, appends, incoming, count, origin, leader_epoch, now_ms)
-    sync_now = usable(log) and log.end_offset - log.recovery_point >= log.config.flush_messages
+    if log.end_offset - log.recovery_point >= log.config.flush_messages and log.directory != NULL:
+        store_int64(&log.sync_target, log.end_offset)
     pthread_mutex_unlock(&log.lock)
-    if sync_now and log_flush(log) != 0:
-        fail_all(appends, count)
     for i in range(count):
         scratch_free(&incoming[i].rewritten)

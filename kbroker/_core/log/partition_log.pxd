@@ -26,6 +26,10 @@ cdef int64_t log_end_offset(const Log *log) noexcept nogil
 cdef int64_t log_start_offset(const Log *log) noexcept nogil
 cdef int64_t log_high_watermark(const Log *log) noexcept nogil
 cdef int64_t log_last_stable_offset(const Log *log) noexcept nogil
+cdef bint log_awaits_sync(const Log *log) noexcept nogil         # flush.messages: log_flush comes before the acknowledgement
+cdef int64_t log_settled_end(const Log *log) noexcept nogil     # how far this replica may acknowledge
+cdef bint log_syncs(const Log *log) noexcept nogil              # whether appends may have to wait for the disk at all
+cdef bint log_failed(const Log *log) noexcept nogil             # it is offline
 cdef bint log_raise_high_watermark(Log *log, int64_t offset) noexcept nogil   # never lowers; True when it moved
 cdef void log_retain(Log *log) noexcept nogil
 cdef void log_release(Log *log) noexcept nogil

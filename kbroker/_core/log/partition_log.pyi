@@ -153,6 +153,8 @@ class PartitionLog:
     def flush(self) -> int:
         """Syncs what was appended; the new recovery point."""
 
+    def flush_if_due(self, now_ms: int | None = None) -> bool:
+        """Syncs when flush.ms have passed since it was last done here; whether it did."""
     def roll(self, now_ms: int | None = None) -> None:
         """Begins a new segment, unless the active one is empty."""
 

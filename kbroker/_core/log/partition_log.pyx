@@ -5,11 +5,11 @@ from collections import namedtuple
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EINVAL, EIO
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from kbroker._core.c.prelude cimport load_int64, release_count, retain_count, store_int64
+from kbroker._core.c.prelude cimport load_int32, load_int64, release_count, retain_count, store_int64
 from kbroker._core.clock cimport BrokerClock, wall_ms
 from kbroker._core.errors cimport KAFKA_STORAGE_ERROR, NONE
 from kbroker._core.log.append cimport push_segment
@@ -64,6 +64,22 @@ cdef int64_t log_start_offset(const Log *log) noexcept nogil:
 
 cdef int64_t log_high_watermark(const Log *log) noexcept nogil:
     return load_int64(&log.high_watermark)
+
+
+cdef bint log_awaits_sync(const Log *log) noexcept nogil:
+    return load_int64(&log.recovery_point) < min(load_int64(&log.sync_target), load_int64(&log.end_offset))
+
+
+cdef int64_t log_settled_end(const Log *log) noexcept nogil:
+    return load_int64(&log.recovery_point) if log_awaits_sync(log) else load_int64(&log.end_offset)
+
+
+cdef bint log_syncs(const Log *log) noexcept nogil:
+    return load_int64(&log.config.flush_messages) != INT64_MAX and log.directory != NULL
+
+
+cdef bint log_failed(const Log *log) noexcept nogil:
+    return load_int32(&log.offline_errno) != 0
 
 
 cdef int64_t log_last_stable_offset(const Log *log) noexcept nogil:
@@ -181,6 +197,7 @@ cdef int read_config(object config, LogConfig *out) except -1:
     out.segment_jitter_ms = number(config, "segment.jitter.ms", 0, 0, most)
     out.producer_id_expiration_ms = number(config, "producer.id.expiration.ms", 86400000, 1, most)
     out.flush_messages = number(config, "flush.messages", most, 1, most)
+    out.flush_ms = number(config, "flush.ms", most, 0, most)
     out.preallocate = truth(config, "preallocate")
     return 0
 
@@ -277,6 +294,7 @@ cdef class PartitionLog:
         if self.log == NULL:
             raise MemoryError
         self.log.config = parsed
+        self.log.flushed_ms = now
         if not make:
             self.be_fresh(start, now)
             return self
@@ -350,6 +368,8 @@ cdef class PartitionLog:
         scratch = empty_scratch()
         with nogil:
             log_append(self.log, &append, 1, <Origin> origin, leader_epoch, &scratch, now)
+            if out.error == NONE and log_awaits_sync(self.log) and log_flush(self.log) != 0:
+                append_begin(out, KAFKA_STORAGE_ERROR)
             free(append.records)
             scratch_free(&scratch)
         message = out.verdict.message.decode() if out.verdict.message != NULL else None
@@ -575,6 +595,15 @@ cdef class PartitionLog:
             rc = log_flush(self.log)
         self.checked(rc)
         return load_int64(&self.log.recovery_point)
+
+    def flush_if_due(self, now_ms=None):
+        """Syncs when flush.ms have passed since it was last done here; whether it did."""
+        cdef int64_t now = self.now(now_ms)
+        if now - self.log.flushed_ms < self.log.config.flush_ms or self.recovery_point >= self.log_end_offset:
+            return False
+        self.flush()
+        self.log.flushed_ms = now
+        return True
 
     def roll(self, now_ms=None):
         """Begins a new segment, unless the active one is empty."""

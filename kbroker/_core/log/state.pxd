@@ -21,7 +21,8 @@ cdef struct LogConfig:
     int64_t segment_ms
     int64_t segment_jitter_ms
     int64_t producer_id_expiration_ms
-    int64_t flush_messages          # an append that leaves more unflushed syncs before it is acknowledged; 2**63-1 = never
+    int64_t flush_messages          # an append that leaves as many unflushed is synced before it is acknowledged; 2**63-1 = never
+    int64_t flush_ms
     int8_t preallocate
 
 # Where a batch of the active segment lies: a consumer at the tail is served without a look into the file.
@@ -55,6 +56,8 @@ cdef struct Log:
     int64_t high_watermark
     int64_t first_unstable_offset   # of the oldest open transaction; -1: none
     int64_t recovery_point          # every byte below it was synced
+    int64_t flushed_ms              # when flush.ms last had it synced, or it was opened; the control side's
+    int64_t sync_target             # appends below it are not acknowledged before recovery_point has come here (flush.messages)
     LogConfig config
     char *directory                 # NULL: in memory
     OpenFiles *files

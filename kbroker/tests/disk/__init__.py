@@ -1,0 +1,1 @@
+"""A real broker on a disk that fails or dawdles on demand."""
