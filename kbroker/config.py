@@ -8,6 +8,7 @@ is accepted and ignored in silence.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +30,7 @@ __all__ = [
     "Value",
     "read_properties",
     "table",
+    "unknown_setting",
 ]
 
 T = TypeVar("T")
@@ -245,7 +247,33 @@ class Config:
             if name in topic and not topic[name].honoured and topic[name].parse(text) != topic[name].default_value()
         ]
 
-    def check_topic_overrides(self, overrides: Mapping[str, str | None]) -> str | None:
+    def unsupported_dynamic(self, changed: Mapping[str, str]) -> list[Unsupported]:
+        """Broker settings given to a running broker that change nothing."""
+        known = {**table().broker, **table().dynamic}
+        found = []
+        for name, text in changed.items():
+            setting = known.get(name)
+            if setting is None:
+                why = "there is no such setting here"
+            elif setting.at_start:
+                why = "it has an effect only as given at start"
+            elif not setting.honoured and text != setting.default:
+                why = "it has no effect yet"
+            else:
+                continue
+            shown = "(hidden)" if setting is None or setting.sensitive else text
+            found.append(Unsupported(name, shown, f"The broker setting {name} is stored, but {why}."))
+        return found
+
+    def with_dynamic(self, dynamic: Dynamic) -> Config:
+        """The settings as a start would find them if these had been given to it: ConfigError if it would refuse."""
+        known = table().broker
+        stored = {**dynamic.default, **dynamic.broker}
+        return Config({**self.given, **{name: text for name, text in stored.items() if name in known}})
+
+    def check_topic_overrides(
+        self, overrides: Mapping[str, str | None] | Mapping[str, str], dynamic: Dynamic = NOT_CHANGED
+    ) -> str | None:
         """Why a topic cannot have these settings (INVALID_CONFIG's message, in Kafka's words), or None."""
         topic = table().topic
         parsed: dict[str, Value] = {}
@@ -263,8 +291,8 @@ class Config:
                         "replicas in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],..."
                     )
                 return str(problem)
-        shortest = parsed.get("min.compaction.lag.ms", self._inherited("min.compaction.lag.ms", NOT_CHANGED))
-        longest = parsed.get("max.compaction.lag.ms", self._inherited("max.compaction.lag.ms", NOT_CHANGED))
+        shortest = parsed.get("min.compaction.lag.ms", self._inherited("min.compaction.lag.ms", dynamic))
+        longest = parsed.get("max.compaction.lag.ms", self._inherited("max.compaction.lag.ms", dynamic))
         assert isinstance(shortest, int), shortest
         assert isinstance(longest, int), longest
         if shortest > longest:
@@ -311,7 +339,10 @@ class Config:
     def broker_value(self, name: str, dynamic: Dynamic = NOT_CHANGED) -> Value:
         for changed in (dynamic.broker, dynamic.default):
             if name in changed:
-                return table().broker[name].parse(changed[name])
+                with suppress(
+                    ConfigError
+                ):  # of another broker's directory: Kafka, too, passes over what it cannot read
+                    return table().broker[name].parse(changed[name])
         return self[name]
 
     def describe_topic(self, overrides: Mapping[str, str], dynamic: Dynamic = NOT_CHANGED) -> list[ConfigEntry]:
@@ -355,6 +386,8 @@ class Config:
                     ConfigType[setting.type.upper()],
                 )
             )
+        at_run_time = {**dynamic.broker, **dynamic.default}
+        entries += [self._describe_stored(name, dynamic) for name in at_run_time if name not in table().broker]
         return entries
 
     def describe_cluster_default(self, dynamic: Dynamic = NOT_CHANGED) -> list[ConfigEntry]:
@@ -362,16 +395,29 @@ class Config:
         entries = []
         for name, text in dynamic.default.items():
             setting = table().broker.get(name)
-            if setting is None:  # of a listener or a quota, brought along by a directory: perhaps secret, so not shown
-                entries.append(ConfigEntry(name, None, False, Source.DYNAMIC_DEFAULT, True, (), ConfigType.UNKNOWN))
+            if setting is None:
+                entries.append(self._describe_stored(name, Dynamic(default=dynamic.default)))
                 continue
-            shown = None if setting.sensitive else to_text(setting.parse(text))
+            shown = None if setting.sensitive else text
             synonyms = (ConfigSynonym(name, shown, Source.DYNAMIC_DEFAULT),)
             kind = ConfigType[setting.type.upper()]
             entries.append(
                 ConfigEntry(name, shown, setting.read_only, Source.DYNAMIC_DEFAULT, setting.sensitive, synonyms, kind)
             )
         return entries
+
+    def _describe_stored(self, name: str, dynamic: Dynamic) -> ConfigEntry:
+        """What exists only at run time; what nobody knows (of a listener, of a plug-in) may be secret: not shown."""
+        setting = table().dynamic.get(name)
+        held = ((dynamic.broker, Source.DYNAMIC_BROKER), (dynamic.default, Source.DYNAMIC_DEFAULT))
+        synonyms = tuple(
+            ConfigSynonym(name, None if setting is None else values[name], source)
+            for values, source in held
+            if name in values
+        )
+        kind = ConfigType.UNKNOWN if setting is None else ConfigType[setting.type.upper()]
+        unknown = setting is None
+        return ConfigEntry(name, synonyms[0].value, unknown, synonyms[0].source, unknown, synonyms, kind)
 
     def _synonyms(self, name: str, dynamic: Dynamic) -> tuple[ConfigSynonym, ...]:
         family = _FAMILY_OF.get(name, (name,))

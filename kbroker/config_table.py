@@ -28,6 +28,7 @@ class Setting(NamedTuple):
     honoured: bool
     internal: bool
     synonyms: tuple[tuple[str, int], ...] = ()  # topic settings: broker settings consulted, with the unit's factor
+    at_start: bool = False  # what a running broker is told has no effect
 
     @property
     def sensitive(self) -> bool:
@@ -142,13 +143,14 @@ def _java_double(value: float) -> str:
 
 class Table(NamedTuple):
     broker: Mapping[str, Setting]
+    dynamic: Mapping[str, Setting]  # broker settings that no file can give: they exist at run time only
     topic: Mapping[str, Setting]
 
 
 @cache
 def table() -> Table:
     """config.ks, read once. What it holds never changes, so brokers of one process share it."""
-    sections: dict[str, list[list[str]]] = {"broker": [], "topic": [], "ours": []}
+    sections: dict[str, list[list[str]]] = {"broker": [], "dynamic": [], "topic": [], "ours": []}
     rows: list[list[str]] = []
     for line in Path(__file__).with_name("config.ks").read_text().splitlines():
         if line.startswith("["):
@@ -157,8 +159,9 @@ def table() -> Table:
             rows.append(line.split())
     ours = dict(sections["ours"])
     broker = {row[1]: _broker_setting(row, ours.get(row[1])) for row in sections["broker"]}
+    dynamic = {row[1]: _broker_setting(row, None) for row in sections["dynamic"]}
     topic = {row[1]: _topic_setting(row) for row in sections["topic"]}
-    return Table(broker, topic)
+    return Table(broker, dynamic, topic)
 
 
 def _default_of(cell: str) -> str | None:
@@ -176,6 +179,7 @@ def _broker_setting(row: list[str], ours: str | None) -> Setting:
         mode,
         mark == "+",
         "internal" in flags,
+        at_start="start" in flags,
     )
 
 

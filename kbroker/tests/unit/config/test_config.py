@@ -152,10 +152,46 @@ def test_the_cluster_default_resource_holds_only_what_was_set_at_run_time() -> N
 def test_a_run_time_setting_nobody_knows_is_shown_without_its_value() -> None:
     dynamic = Dynamic(default={"listener.name.x.ssl.key.password": "secret"})
     shown = Config().describe_cluster_default(dynamic)
-    assert [(one.name, one.value, one.is_sensitive) for one in shown] == [
-        ("listener.name.x.ssl.key.password", None, True)
+    assert [(one.name, one.value, one.is_sensitive, one.read_only) for one in shown] == [
+        ("listener.name.x.ssl.key.password", None, True, True)
     ]
-    assert len(Config().describe_broker(dynamic)) == 340
+    of_broker = entry(Config().describe_broker(dynamic), "listener.name.x.ssl.key.password")
+    assert (of_broker, synonyms(of_broker)) == (shown[0], [("listener.name.x.ssl.key.password", None, 3)])
+
+
+def test_a_setting_that_exists_at_run_time_only_is_described_once_it_is_set() -> None:
+    name = "leader.replication.throttled.rate"
+    assert name not in {one.name for one in Config().describe_broker()}
+    shown = entry(Config().describe_broker(Dynamic({name: "5"}, {name: "6"})), name)
+    assert (shown.value, shown.source, shown.read_only, shown.type) == ("5", 2, False, 5)
+    assert synonyms(shown) == [(name, "5", 2), (name, "6", 3)]
+
+
+def test_run_time_settings_of_a_broker_that_change_nothing_are_named() -> None:
+    changed = {
+        "log.cleaner.threads": "2",
+        "log.retention.bytes": "-1",
+        "message.max.bytes": "5",
+        "max.connections": "7",
+        "leader.replication.throttled.rate": "8",
+        "sasl.jaas.config": "secret",
+        "some.plugin": "secret",
+    }
+    assert [
+        (one.name, one.value, one.sentence.partition("but ")[2]) for one in Config().unsupported_dynamic(changed)
+    ] == [
+        ("log.cleaner.threads", "2", "it has no effect yet."),
+        ("max.connections", "7", "it has an effect only as given at start."),
+        ("leader.replication.throttled.rate", "8", "it has no effect yet."),
+        ("sasl.jaas.config", "(hidden)", "it has no effect yet."),
+        ("some.plugin", "(hidden)", "there is no such setting here."),
+    ]
+
+
+def test_a_stored_setting_that_cannot_be_read_is_passed_over() -> None:
+    name = "log.cleaner.min.cleanable.ratio"
+    assert Config().broker_value(name, Dynamic({name: "NaN"}, {name: "0.25"})) == 0.25
+    assert Config().broker_value(name, Dynamic({name: "NaN"})) == 0.5
 
 
 def test_an_internal_setting_is_described_once_it_is_given() -> None:
