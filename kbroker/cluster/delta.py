@@ -9,7 +9,7 @@ class Delta:
     def __init__(self) -> None:
         self.topics: set[bytes] = set()  # ids: created, or a partition of it changed
         self.deleted_topics: dict[bytes, str] = {}  # id -> name
-        self.configs: set[tuple[int, str]] = set()  # (resource type, resource name)
+        self.configs: dict[tuple[int, str], set[str]] = {}  # (resource type, resource name) -> settings
         self.brokers = False
         self.features = False
         self.producer_ids = False

@@ -218,7 +218,7 @@ class ClusterImage:
             values[record.name] = record.value
         if not values:
             del self.configs[resource]
-        delta.configs.add(resource)
+        delta.configs.setdefault(resource, set()).add(record.name)
 
     def _take_feature(self, record: FeatureLevelRecord, delta: Delta) -> None:
         if record.feature_level:
