@@ -15,7 +15,7 @@ import atexit
 import errno
 import os
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -323,16 +323,25 @@ class _Node:
         self._log.error(f"the control loop met an error: {problem['message']}", cause=problem.get("exception"))
 
     async def _on_commit(self, image: ClusterImage, delta: Delta) -> None:
-        from kbroker.cluster.image import TOPIC_RESOURCE
-
         if self._gateway is not None:
             self._gateway.forget_answers()
         if delta.features:
             self._publish_apis(image)
-        for kind, topic in sorted(delta.configs):
-            given = image.topic_configs(topic) if kind == TOPIC_RESOURCE else {}
+        for resource, names in delta.configs.items():
+            self._tell_settings(image, resource, names)
+
+    def _tell_settings(self, image: ClusterImage, resource: tuple[int, str], names: Collection[str]) -> None:
+        """Those of a resource's settings that change nothing: none is accepted and ignored in silence."""
+        from kbroker.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
+
+        kind, whose = resource
+        given = {name: text for name, text in image.configs.get(resource, {}).items() if name in names}
+        if kind == TOPIC_RESOURCE:
             for one in self._config.unsupported_topic_settings(given):
-                self._log.warning(one.sentence, topic=topic, setting=one.name, value=one.value)
+                self._log.warning(one.sentence, topic=whose, setting=one.name, value=one.value)
+        elif kind == BROKER_RESOURCE and whose in ("", str(self._config.node_id)):
+            for one in self._config.unsupported_dynamic(given):
+                self._log.warning(one.sentence, broker=whose or "all", setting=one.name, value=one.value)
 
     def _publish_apis(self, image: ClusterImage) -> None:
         served = {
@@ -361,8 +370,13 @@ class _Node:
             self._log.warning(f"connection {kind}", peer=f"{host}:{port}", reason=reason, count=count)
 
     def _tell(self, strays: list[Path], advertised: list[Listener]) -> None:
+        from kbroker.cluster.image import TOPIC_RESOURCE
+
         for unsupported in self._config.unsupported:
             self._log.warning(unsupported.sentence, setting=unsupported.name, value=unsupported.value)
+        for resource, settings in self._controller.image.configs.items():
+            if resource[0] != TOPIC_RESOURCE:  # a topic's were named when they were set
+                self._tell_settings(self._controller.image, resource, settings)
         for stray in strays:
             self._log.warning("a partition that no topic owns was set aside", directory=str(stray))
         self._log.info(

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from kbroker._core.log.partition_log import LogError, PartitionLog
 from kbroker._core.partitions import PartitionHandle, ViewHandle
 from kbroker._core.syncer import SyncThreads
+from kbroker.cluster.configs import dynamic_of
 from kbroker.cluster.delta import Delta
 from kbroker.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage, PartitionImage, TopicImage
 from kbroker.cluster.topics import INTERNAL_TOPICS
@@ -101,8 +102,8 @@ class Replicas:
                 self._open_logs(image, changed)
                 return removed
 
-            self._remove_later(await self._in_thread(work))
-        self._reconfigure(image, delta)
+            self._remove_later(await self._in_thread(work), self._delete_delay_ms(image))
+        await self._reconfigure(image, delta)
         self._refresh(image, {topic.topic_id for topic in changed})
         self._make_rest()
         await self._report_directories(image, changed)
@@ -154,7 +155,7 @@ class Replicas:
         return failed
 
     def dynamic(self, image: ClusterImage) -> Dynamic:
-        return Dynamic(image.broker_configs(self._node_id), image.broker_configs(None))
+        return dynamic_of(image, self._node_id)
 
     # ---- files, in the thread ----
 
@@ -280,19 +281,29 @@ class Replicas:
         least = min(min_insync, len(partition.replicas))
         handle.lead(partition.leader, partition.leader_epoch, len(partition.isr), least, followers)
 
-    def _reconfigure(self, image: ClusterImage, delta: Delta) -> None:
+    async def _reconfigure(self, image: ClusterImage, delta: Delta) -> None:
+        """Open logs take over what was set on their topic, on this broker or on all."""
         everything = any(kind == BROKER_RESOURCE for kind, _ in delta.configs)
         names = set(image.topics) if everything else {name for kind, name in delta.configs if kind == TOPIC_RESOURCE}
-        for name in names & set(image.topics):
-            config = self._log_config(image, name)
-            min_insync = self._min_insync(image, name)
-            for index, partition in image.topics[name].partitions.items():
-                log, handle = self._log_dirs.logs.get((name, index)), self._handles.get((name, index))
-                if log is None or handle is None:
-                    continue
-                log.configure(config)
-                if partition.leader == self._node_id:
+        topics = [image.topics[name] for name in names if name in image.topics and (name, 0) in self._handles]
+        if not topics:  # a new topic has no handles yet: its logs were opened with its settings
+            return
+        # In the thread: a log that is being written keeps whoever configures it waiting.
+        await self._in_thread(self._configure, [(topic, self._log_config(image, topic.name)) for topic in topics])
+        for topic in topics:
+            min_insync = self._min_insync(image, topic.name)
+            for index, partition in topic.partitions.items():
+                handle = self._handles.get((topic.name, index))
+                if handle is not None and handle.log is not None and partition.leader == self._node_id:
                     self._lead(handle, partition, min_insync)
+
+    def _configure(self, configs: Iterable[tuple[TopicImage, Mapping[str, Any]]]) -> None:
+        """Thread."""
+        for topic, config in configs:
+            for index in topic.partitions:
+                log = self._log_dirs.logs.get((topic.name, index))
+                if log is not None:
+                    log.configure(config)
 
     async def _report_directories(self, image: ClusterImage, changed: list[TopicImage]) -> None:
         """A broker of several directories chose one; the cluster is told. Not awaited: the answer need not wait."""
@@ -309,7 +320,12 @@ class Replicas:
             task = asyncio.ensure_future(self._assign(chosen))
             task.add_done_callback(lambda done: done.exception())
 
-    def _remove_later(self, paths: list[Path]) -> None:
+    def _delete_delay_ms(self, image: ClusterImage) -> int:
+        delay_ms = self._config.broker_value("log.segment.delete.delay.ms", self.dynamic(image))
+        assert isinstance(delay_ms, int), delay_ms
+        return delay_ms
+
+    def _remove_later(self, paths: list[Path], delay_ms: int) -> None:
         if not paths:
             return
         loop = asyncio.get_running_loop()
@@ -319,7 +335,7 @@ class Replicas:
             for path in paths:
                 loop.run_in_executor(self._thread, lambda gone: shutil.rmtree(gone, ignore_errors=True), path)
 
-        timer = loop.call_later(self._config.integer("log.segment.delete.delay.ms") / 1000, remove)
+        timer = loop.call_later(delay_ms / 1000, remove)
         self._removals.add(timer)
 
     def _is_ours(self, partition: PartitionImage) -> bool:

@@ -22,8 +22,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from kbroker._core.clock import BrokerClock
 from kbroker._core.log.partition_log import PartitionLog
-from kbroker.cluster import brokers, features, producer_ids, topics
+from kbroker.cluster import brokers, configs, features, producer_ids, topics
 from kbroker.cluster.brokers import Registration
+from kbroker.cluster.configs import Alteration, ConfigResult
 from kbroker.cluster.delta import Delta
 from kbroker.cluster.image import ClusterImage, Endpoint
 from kbroker.cluster.producer_ids import ProducerIdBlock
@@ -156,7 +157,7 @@ class Controller:
 
     async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
         def decide(image: ClusterImage, next_offset: int) -> tuple[list[Message], list[TopicResult]]:
-            decision = topics.create_topics(image, wanted, self._rules())
+            decision = topics.create_topics(image, wanted, self._rules(image))
             return [] if validate_only else decision.records, decision.results
 
         return await self.submit(decide)
@@ -179,8 +180,15 @@ class Controller:
         """Each item: a topic, how many partitions it shall have, and the replicas of the new ones or None."""
 
         def decide(image: ClusterImage, next_offset: int) -> tuple[list[Message], list[TopicResult]]:
-            decisions = topics.create_partitions_of(image, wanted, self._rules())
+            decisions = topics.create_partitions_of(image, wanted, self._rules(image))
             return [] if validate_only else decisions.records, decisions.results
+
+        return await self.submit(decide)
+
+    async def alter_configs(self, wanted: Sequence[Alteration], *, validate_only: bool = False) -> list[ConfigResult]:
+        def decide(image: ClusterImage, next_offset: int) -> tuple[list[Message], list[ConfigResult]]:
+            decision = configs.alter_configs(image, wanted, self._config)
+            return [] if validate_only else decision.records, decision.results
 
         return await self.submit(decide)
 
@@ -199,7 +207,7 @@ class Controller:
 
     def dynamic(self) -> Dynamic:
         """Broker settings that were changed at run time."""
-        return Dynamic(self.image.broker_configs(self._config.node_id), self.image.broker_configs(None))
+        return configs.dynamic_of(self.image, self._config.node_id)
 
     async def submit(self, decide: Decide[T]) -> T:
         """Decides in turn; returns once what was decided is committed and true here. Raises what `decide` raises."""
@@ -405,11 +413,12 @@ class Controller:
         path = self._directory / identity.file_name
         write_snapshot(path, records, self._membership, epoch=identity.epoch, last_timestamp=now_ms, now_ms=now_ms)
 
-    def _rules(self) -> Rules:
+    def _rules(self, image: ClusterImage) -> Rules:
+        dynamic = configs.dynamic_of(image, self._config.node_id)
         return Rules(
             num_partitions=self._config.integer("num.partitions"),
             default_replication_factor=self._config.integer("default.replication.factor"),
-            check_configs=self._config.check_topic_overrides,
+            check_configs=lambda overrides: self._config.check_topic_overrides(overrides, dynamic),
             new_id=random_uuid,
             shuffle=self._chance.shuffle,
         )
