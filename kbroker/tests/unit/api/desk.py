@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from kbroker.api.context import Rooms
 from kbroker.api.producer_ids import ProducerIds
+from kbroker.cluster import configs
 from kbroker.cluster import topics as decisions
 from kbroker.cluster.image import ClusterImage
 from kbroker.cluster.producer_ids import ProducerIdBlock
@@ -94,12 +95,20 @@ class FakeController:
             self.apply(decision.records)
         return decision.results
 
+    async def alter_configs(
+        self, wanted: Sequence[configs.Alteration], *, validate_only: bool = False
+    ) -> list[configs.ConfigResult]:
+        decision = configs.alter_configs(self.image, wanted, self.config)
+        if not validate_only:
+            self.apply(decision.records)
+        return decision.results
+
     async def allocate_producer_ids(self) -> ProducerIdBlock:
         self.next_id += 3
         return ProducerIdBlock(self.next_id - 3, 3)
 
     def dynamic(self) -> Dynamic:
-        return Dynamic(self.image.broker_configs(NODE_ID), self.image.broker_configs(None))
+        return configs.dynamic_of(self.image, NODE_ID)
 
 
 @dataclass
