@@ -57,6 +57,18 @@ ACCEPTED: tuple[Accepted, ...] = (
         "a count beyond what an array can have is refused; Apache reads it as null",
     ),
     Accepted(
+        "wire IncrementalAlterConfigs",
+        "v\\d+, a topic wrongly",
+        r"^operation 9\.",
+        "an operation that does not exist is INVALID_REQUEST; Apache fails with UNKNOWN_SERVER_ERROR",
+    ),
+    Accepted(
+        "wire IncrementalAlterConfigs",
+        "v\\d+, brokers wrongly",
+        r"^unknown name\.",
+        "a broker setting that does not exist is refused; Apache stores it for plug-ins, which kbroker has none of",
+    ),
+    Accepted(
         "wire DescribeConfigs",
         ".*",
         r'documentation: kbroker null, apache "some text"',

@@ -22,6 +22,8 @@ SERVED = (
     "InitProducerId",
     "OffsetForLeaderEpoch",
     "DescribeConfigs",
+    "AlterConfigs",
+    "IncrementalAlterConfigs",
     "CreatePartitions",
     "DescribeCluster",
     "DescribeTopicPartitions",

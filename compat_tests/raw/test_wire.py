@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from compat_tests.harness import Broker, DiffersError, Results, compare
-from compat_tests.raw import fetch_cases, frame_cases, life_cases, offset_cases, produce_cases, topic_cases
+from compat_tests.raw import (
+    config_cases,
+    fetch_cases,
+    frame_cases,
+    life_cases,
+    offset_cases,
+    produce_cases,
+    topic_cases,
+)
 from compat_tests.raw.cases import CASES, Case
 from compat_tests.raw.connection import Connection, key_of, versions_of
 from compat_tests.raw.frame_cases import SERVED
@@ -20,6 +28,7 @@ _MODULES = (
     fetch_cases,
     offset_cases,
     topic_cases,
+    config_cases,
     life_cases,
     frame_cases,
 )  # imported for what they register
