@@ -119,6 +119,10 @@ class Client(ABC):
     def describe_configs(self, name: str) -> dict[str, str | None]: ...
 
     @abstractmethod
+    def alter_configs(self, name: str, settings: dict[str, str]) -> None:
+        """Gives a topic these settings. A client that knows only AlterConfigs takes all others away by it."""
+
+    @abstractmethod
     def describe_cluster(self) -> dict[str, Any]:
         """{"nodes": [[id, "host:port"]], "controller": id}."""
 

@@ -181,6 +181,13 @@ class AiokafkaClient(Client):
             raise ClientError(code)
         return {entry[0]: entry[1] for entry in entries}
 
+    def alter_configs(self, name: str, settings: dict[str, str]) -> None:
+        resource = ConfigResource(ConfigResourceType.TOPIC, name, configs=settings)
+        answers: Any = self._ask(lambda admin: admin.alter_configs([resource]))
+        ((code, message, _, _),) = answers[0].resources
+        if code != 0:
+            raise ClientError(code, message)
+
     def describe_cluster(self) -> dict[str, Any]:
         cluster = self._ask(lambda admin: admin.describe_cluster())
         nodes = [[b["node_id"], f"{b['host']}:{b['port']}"] for b in cluster["brokers"]]

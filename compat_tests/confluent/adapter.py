@@ -179,6 +179,15 @@ class ConfluentClient(Client):
         entries = self._done(self._admin.describe_configs([resource]))
         return {entry.name: entry.value for entry in entries.values()}
 
+    def alter_configs(self, name: str, settings: dict[str, str]) -> None:
+        operation = _admin_names.AlterConfigOpType.SET
+        entries = [
+            _admin_names.ConfigEntry(key, value, incremental_operation=operation) for key, value in settings.items()
+        ]
+        kind = _admin_names.ConfigResource.Type.TOPIC
+        resource = _admin_names.ConfigResource(kind, name, incremental_configs=entries)
+        self._done(self._admin.incremental_alter_configs([resource]))
+
     def describe_cluster(self) -> dict[str, Any]:
         cluster = self._admin.list_topics(timeout=WAIT_SECONDS)
         nodes = [[node.id, f"{node.host}:{node.port}"] for node in cluster.brokers.values()]

@@ -20,6 +20,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.CreateTopicsOptions;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
@@ -203,6 +205,14 @@ public class JavaClient {
                 admin.describeConfigs(List.of(resource)).all().get().get(resource).entries()
                     .forEach(e -> configs.put(e.name(), e.value()));
                 return configs;
+            }
+            case "alter_configs": {
+                List<AlterConfigOp> changes = new ArrayList<>();
+                command.get("configs").fields().forEachRemaining(e -> changes.add(new AlterConfigOp(
+                    new ConfigEntry(e.getKey(), e.getValue().asText()), AlterConfigOp.OpType.SET)));
+                ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, name);
+                admin.incrementalAlterConfigs(Map.of(resource, changes)).all().get();
+                return JSON.nullNode();
             }
             case "describe_cluster": {
                 var cluster = admin.describeCluster();

@@ -154,6 +154,9 @@ class JavaClient(Client):
         configs: dict[str, str | None] = self._ask("describe_configs", topic=name)
         return configs
 
+    def alter_configs(self, name: str, settings: dict[str, str]) -> None:
+        self._ask("alter_configs", topic=name, configs=settings)
+
     def describe_cluster(self) -> dict[str, Any]:
         cluster: dict[str, Any] = self._ask("describe_cluster")
         return cluster

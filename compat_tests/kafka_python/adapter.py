@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -173,6 +174,14 @@ class KafkaPythonClient(Client):
         with _codes():
             answer = self._admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)], config_filter="all")
         return {key: entry["value"] for key, entry in answer["topic"][name].items()}
+
+    def alter_configs(self, name: str, settings: dict[str, str]) -> None:
+        resource = ConfigResource(ConfigResourceType.TOPIC, name, configs=settings)
+        with _codes():
+            answer = self._admin.alter_configs([resource], raise_on_unknown=False)
+        told = str(answer["topic"][name])
+        if told != "OK":
+            raise ClientError(int(re.findall(r"-?\d+", told)[0]), told)
 
     def describe_cluster(self) -> dict[str, Any]:
         with _codes():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from compat_tests.client import WAIT_SECONDS, Client, ClientError, ProduceOptions, TopicPlan
+from compat_tests.client import WAIT_SECONDS, Client, ClientError, ProduceOptions, Record, TopicPlan
 from compat_tests.scenarios.catalogue import scenario
 from compat_tests.scenarios.records import must_equal, sample_records
 from compat_tests.until import until
@@ -101,6 +101,27 @@ def topic_configs_are_described(client: Client, topic: str) -> Any:
     described = client.describe_configs(topic)
     assert {name: described[name] for name in chosen} == chosen
     return described
+
+
+@scenario
+def topic_configs_change_and_hold_at_once(client: Client, topic: str) -> Any:
+    """A smaller limit refuses the next large record; what cannot be set is refused and changes nothing."""
+    client.create_topic(topic, TopicPlan(configs={"retention.ms": "60000"}))
+    large = [Record(value=bytes(5_000), timestamp_ms=1_700_000_000_000)]
+    client.produce(topic, large, ProduceOptions())
+    chosen = {"max.message.bytes": "2000", "cleanup.policy": "compact,delete", "segment.bytes": "2097152"}
+    client.alter_configs(topic, chosen)
+    until(lambda: client.describe_configs(topic)["max.message.bytes"] == "2000", WAIT_SECONDS)
+    outcome: dict[str, Any] = {
+        "large": code_of(lambda: client.produce(topic, large, ProduceOptions())),
+        "bad value": code_of(lambda: client.alter_configs(topic, {"retention.ms": "soon"})),
+        "unknown name": code_of(lambda: client.alter_configs(topic, {"no.such.config": "1"})),
+        "unknown topic": code_of(lambda: client.alter_configs(topic + "-none", {"retention.ms": "1"})),
+        "described": client.describe_configs(topic),
+    }
+    assert 0 not in outcome.values(), outcome
+    assert {name: outcome["described"][name] for name in chosen} == chosen
+    return outcome
 
 
 @scenario
