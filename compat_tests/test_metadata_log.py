@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from compat_tests.oracle import ApacheKafka, run_tool
 from kbroker._core.record.records import Record, build_batch, iterate
+from kbroker.cluster.configs import Alteration, Change, Operation
 from kbroker.cluster.topics import NewTopic as Wanted
 from kbroker.config import Config, ConfigEntry, Dynamic
 from kbroker.protocol import codec
@@ -64,6 +65,14 @@ async def fill(node: Node) -> None:
     await node.controller.delete_topics(["gone"])
     await node.controller.create_topics([Wanted("gone", 1, 1)])
     await node.controller.allocate_producer_ids()
+    changed = await node.controller.alter_configs(
+        [
+            Alteration(2, "orders", [Change("retention.ms", None, Operation.DELETE), Change("segment.ms", "70000")]),
+            Alteration(4, "1", [Change("log.roll.jitter.ms", "7")]),
+            Alteration(4, "", [Change("message.max.bytes", "2000000")]),
+        ]
+    )
+    assert [one.error_code for one in changed] == [0, 0, 0]
     for topic, index in sorted(node.replicas.logs()):
         put(node, topic, index, *(b"%s %d %d" % (topic.encode(), index, i) for i in range(100)))
 
@@ -198,7 +207,10 @@ def test_apache_opens_a_directory_kbroker_stopped_cleanly(tmp_path: Path) -> Non
         admin = AdminClient({"bootstrap.servers": apache.bootstrap, "log_level": 0})
         described = admin.describe_configs([ConfigResource(ResourceType.TOPIC, "orders")])
         values = next(iter(described.values())).result(30)
-        assert (values["retention.ms"].value, values["max.message.bytes"].value) == ("86400000", "1000000")
+        assert (values["segment.ms"].value, values["max.message.bytes"].value) == ("70000", "1000000")
+        assert (values["retention.ms"].value, values["segment.jitter.ms"].value) == ("604800000", "7")
+        of_broker = _described(apache, 4, "1")
+        assert (of_broker["log.roll.jitter.ms"][3], of_broker["message.max.bytes"][1]) == (2, "2000000")
         for future in admin.create_topics([NewTopic("from-apache", 2, 1)]).values():
             future.result(30)
         producer = Producer({"bootstrap.servers": apache.bootstrap, "enable.idempotence": True})
@@ -246,6 +258,10 @@ def test_kbroker_opens_a_directory_of_apache(tmp_path: Path, clean: bool) -> Non
         future.result(30)
     for future in admin.delete_topics(["gone"]).values():
         future.result(30)
+    run_tool(
+        "kafka-configs", "--bootstrap-server", apache.bootstrap, "--alter", "--entity-type", "brokers",
+        "--entity-default", "--add-config", "log.roll.jitter.ms=7,some.plugin=x",
+    )  # fmt: skip
     producer = Producer({"bootstrap.servers": apache.bootstrap, "enable.idempotence": True, "compression.type": "lz4"})
     for number in range(300):
         producer.produce("a", b"value %d" % number, partition=number % 3)
@@ -261,6 +277,8 @@ def test_kbroker_opens_a_directory_of_apache(tmp_path: Path, clean: bool) -> Non
     async def look(node: Node) -> None:
         assert internal_left_out(seen_by_kbroker(node)) == expected
         assert node.controller.image.topic_configs("a") == {"retention.ms": "5000000"}
+        assert node.controller.image.broker_configs(None) == {"log.roll.jitter.ms": "7", "some.plugin": "x"}
+        assert node.config.topic_value("segment.jitter.ms", {}, node.controller.dynamic()) == 7
         assert node.replicas.offline == {}
         assert all(node.replicas.find(*key).is_leader for key in node.replicas.logs())  # type: ignore[union-attr]
         put(node, "a", 0, b"from kbroker")

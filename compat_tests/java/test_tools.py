@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,6 +30,8 @@ _SERVED = (
     "InitProducerId",
     "OffsetForLeaderEpoch",
     "DescribeConfigs",
+    "AlterConfigs",
+    "IncrementalAlterConfigs",
     "CreatePartitions",
     "DescribeCluster",
     "DescribeTopicPartitions",
@@ -143,6 +146,42 @@ def topic_configs(broker: Broker, topic: str) -> Any:
     }
 
 
+def configs_altered(broker: Broker, topic: str) -> Any:
+    _create(broker, topic)
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    steps = {
+        "add": ("--alter", *entity, "--add-config", "retention.ms=60000,cleanup.policy=[compact,delete]"),
+        "bad value": ("--alter", *entity, "--add-config", "retention.ms=soon"),
+        "unknown name": ("--alter", *entity, "--add-config", "no.such.config=1"),
+        "delete what is not there": ("--alter", *entity, "--delete-config", "segment.ms"),
+        "read-only": ("--alter", "--entity-type", "brokers", "--entity-name", "1", "--add-config", "num.partitions=9"),
+    }
+    outcome = {name: _told(_tool(broker, "kafka-configs", *arguments)) for name, arguments in steps.items()}
+    until(lambda: "compact" in _tool(broker, "kafka-configs", "--describe", *entity).out, WAIT_SECONDS)
+    outcome["described"] = _told(_tool(broker, "kafka-configs", "--describe", *entity))
+    return outcome
+
+
+def broker_configs_altered(broker: Broker, topic: str) -> Any:
+    """One broker, then the default of all; both are left as they were found."""
+    outcome: dict[str, Any] = {}
+    for label, whose in (("one", ("--entity-name", "1")), ("all", ("--entity-default",))):
+        entity = ("--entity-type", "brokers", *whose)
+        alter = partial(_tool, broker, "kafka-configs", "--alter", *entity)
+        settings = partial(_lines_about, broker, "log.roll.jitter.ms", entity)
+        outcome[f"add, {label}"] = _told(alter("--add-config", "log.roll.jitter.ms=5"))
+        until(lambda: bool(settings()), WAIT_SECONDS)  # noqa: B023 - asked before the next turn
+        outcome[f"described, {label}"] = settings()
+        outcome[f"delete, {label}"] = _told(alter("--delete-config", "log.roll.jitter.ms"))
+        until(lambda: not settings(), WAIT_SECONDS)  # noqa: B023
+    return outcome
+
+
+def _lines_about(broker: Broker, setting: str, entity: tuple[str, ...]) -> list[str]:
+    described = _tool(broker, "kafka-configs", "--describe", *entity)
+    return [line.strip() for line in described.lines if setting in line]
+
+
 def cluster_id(broker: Broker, topic: str) -> Any:
     told = run_tool("kafka-cluster", "cluster-id", "--bootstrap-server", broker.bootstrap)
     return {"exit": told.exit_code, "out": re.sub(r"Cluster ID: \S{22}\b", "Cluster ID: *", told.out)}
@@ -164,6 +203,8 @@ TOOL_SCENARIOS: dict[str, Callable[[Broker, str], Any]] = {
     "kafka-get-offsets": offsets,
     "kafka-broker-api-versions": api_versions,
     "kafka-configs, topic": topic_configs,
+    "kafka-configs, a topic altered": configs_altered,
+    "kafka-configs, brokers altered": broker_configs_altered,
     "kafka-cluster": cluster_id,
     "kafka-verifiable-producer": verifiable_producer,
 }
