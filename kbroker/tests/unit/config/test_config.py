@@ -169,8 +169,8 @@ def test_a_setting_that_exists_at_run_time_only_is_described_once_it_is_set() ->
 
 def test_run_time_settings_of_a_broker_that_change_nothing_are_named() -> None:
     changed = {
-        "log.cleaner.threads": "2",
-        "log.retention.bytes": "-1",
+        "background.threads": "11",
+        "num.replica.fetchers": "1",
         "message.max.bytes": "5",
         "max.connections": "7",
         "leader.replication.throttled.rate": "8",
@@ -180,7 +180,7 @@ def test_run_time_settings_of_a_broker_that_change_nothing_are_named() -> None:
     assert [
         (one.name, one.value, one.sentence.partition("but ")[2]) for one in Config().unsupported_dynamic(changed)
     ] == [
-        ("log.cleaner.threads", "2", "it has no effect yet."),
+        ("background.threads", "11", "it has no effect yet."),
         ("max.connections", "7", "it has an effect only as given at start."),
         ("leader.replication.throttled.rate", "8", "it has no effect yet."),
         ("sasl.jaas.config", "(hidden)", "it has no effect yet."),
