@@ -38,6 +38,9 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
+_OPERATIONS = frozenset(Operation)
+
+
 class Change(NamedTuple):
     name: str
     value: str | None
@@ -128,7 +131,7 @@ def _check_form(changes: Sequence[Change]) -> None:
     if without:
         raise InvalidRequestError(f"Null value not supported for : {', '.join(without)}")
     for one in changes:
-        if one.operation not in tuple(Operation):
+        if one.operation not in _OPERATIONS:
             raise InvalidRequestError(f"Unknown operations type {one.operation}")
 
 

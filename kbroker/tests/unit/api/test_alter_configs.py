@@ -147,9 +147,10 @@ def test_a_new_topic_is_checked_against_what_brokers_were_told() -> None:
 
 
 def test_a_request_of_too_many_changes_fails_whole() -> None:
-    desk = desk_with_topics(*(f"t{number}" for number in range(300)))
-    names = sorted(desk.config.topic_config({}))[:34]
-    defaults = {one.name: one.value for one in desk.config.describe_topic({})}
-    settings = {name: defaults[name] for name in names if defaults.get(name) is not None}
-    assert len(settings) * 300 < 10_000
-    assert {one.error_code for one in replace(desk, *((TOPIC, f"t{n}", settings) for n in range(300)))} == {0}
+    topics = [f"t{number}" for number in range(400)]
+    desk = desk_with_topics(*topics)
+    settings = {one.name: one.value for one in desk.config.describe_topic({}) if one.value is not None}
+    assert len(settings) * len(topics) > 10_000
+    assert {one.error_code for one in replace(desk, *((TOPIC, name, settings) for name in topics))} == {44}
+    assert desk.controller.image.configs == {}
+    assert {one.error_code for one in replace(desk, *((TOPIC, name, settings) for name in topics[:200]))} == {0}
