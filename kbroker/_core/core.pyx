@@ -24,7 +24,7 @@ from kbroker._core.limits cimport (
     VIEWS_MAX,
 )
 from kbroker._core.net.binding import bind_socket
-from kbroker._core.net.budget cimport budget_give
+from kbroker._core.net.budget cimport budget_answer
 from kbroker._core.net.listener cimport admission_close, admission_open, admission_override
 from kbroker._core.net.loop cimport (
     API_KEYS,
@@ -374,7 +374,7 @@ cdef class Core:
         if self._taken:
             cost = self._taken.pop(token, 0)
             if cost > 0 and not self._closed:
-                budget_give(&self.s.requests, cost)
+                budget_answer(&self.s.requests, cost)
 
     cdef void _put(self, int loop_index, Message *m) noexcept:
         if self._closed or loop_index >= self.s.loop_count:

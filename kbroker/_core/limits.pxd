@@ -33,8 +33,9 @@ cdef enum:
     RECORD_ERRORS_MAX = 100                # offending indexes reported per batch
     TAGS_MAX = 1024                        # tagged fields per structure
     SHORT_RECEIVE_BYTES = 2048             # one recv while memory is short: what is left of it fits in the smallest buffer
-    FRAME_GRACE_MS = 2000                  # while memory is short: a frame that has begun may take this long, and
-    FRAME_RATE_BYTES_PER_MS = 64           # then has to have come at this rate
+    STARVED_BYTES_PER_MS = 1024            # while memory is short: bytes missing of a frame that weigh as much as having begun 1 ms later
+    FRAME_PACE_MS = 2000                   # and within this time a frame that has begun is whole, or
+    FRAME_PACE_BYTES = 131072              # this much more of it has come
     FRAME_PATROL_MS = 250                  # how often that is looked at
     FRAMES_PER_TURN = 128                  # of one connection, before the others have their turn
     LARGE_FRAME_BYTES = 65536              # from here on a frame is received into its own buffer, to its end and no further

@@ -7,8 +7,9 @@
 #             costs its struct and nothing more. A buffer is never larger than twice what has arrived (at least the pool's
 #             smallest, or LARGE_BUFFER_FIRST_BYTES after a large frame), whatever size a frame claims. Bytes move only in
 #             connection_keep and connection_receive, never during a request.
-#             `charged` is what `own` costs the budget: nothing up to the smallest buffer, else its capacity or the whole frame
-#             that has begun in it, whichever is more. A frame that the budget does not let in is not received any further.
+#             `charged` is what `own` costs the budget: nothing up to the smallest buffer, else its capacity; what a frame claims
+#             costs nothing. A buffer that is full before its frame is whole grows as it is kept; if the budget has no room for
+#             that, its connection starves: it is not read until connection_admit.
 #             A connection has at most one request with the purgatory or the control loop: `waiting` says which.
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 
@@ -18,15 +19,6 @@ from kbroker._core.net.mailbox cimport Address
 
 cdef enum:
     BUFFER_CLASSES = 11              # 4 KiB, doubling, to 4 MiB; larger ones are not kept
-
-cdef struct Receiver:                # what one loop receives with
-    uint8_t *chunk                   # RECEIVE_CHUNK_BYTES, shared: most frames arrive, are handled and are gone within it
-    void *pool[BUFFER_CLASSES]       # idle buffers, each beginning with a pointer to the next
-    bint drained                     # the last receive got less than it had room for: the socket is empty
-    int64_t pooled_bytes
-    int64_t now_ms                   # of this turn
-    Budget *budget
-    int64_t lent_bytes               # held by connections
 
 cdef enum Waiting:
     NO_REQUEST = 0
@@ -39,6 +31,17 @@ cdef enum Closing:
     PARTING = 2                      # our half is closed; what still comes is thrown away until everything sent has arrived
 
 cdef struct Connection
+
+cdef struct Receiver:                # what one loop receives with
+    uint8_t *chunk                   # RECEIVE_CHUNK_BYTES, shared: most frames arrive, are handled and are gone within it
+    void *pool[BUFFER_CLASSES]       # idle buffers, each beginning with a pointer to the next
+    bint drained                     # the last receive got less than it had room for: the socket is empty
+    int64_t pooled_bytes
+    int64_t now_ms                   # of this turn
+    Budget *budget
+    int64_t beyond_max               # the largest frame: what may be missing of all frames that go beyond the budget, or of one
+    int64_t beyond_bytes
+    int64_t lent_bytes               # held by connections
 
 cdef struct Link:                    # a place in one of the loop's lists
     Link *next
@@ -57,7 +60,7 @@ cdef struct Connection:
     int8_t more                      # `own` may hold whole frames that had to wait
     int8_t large                     # the last frame was: receive into `own`, to the frame's end
     int8_t close_reason              # of `closing`
-    int8_t starved                   # the frame in `own` waits for memory
+    int8_t starved                   # `own` is full, and the rest of its frame waits for memory
     int32_t listener_index
     int64_t principal                # 0: anonymous
     uint64_t serial                  # of the posted request: a stale token finds another one
@@ -68,7 +71,11 @@ cdef struct Connection:
     int64_t start
     int64_t filled
     int64_t charged
+    int64_t beyond                   # of Receiver.beyond_bytes; 0: it keeps to the budget
     int64_t begun_ms                 # when the first byte in `own` came, while it is charged
+    int64_t due_ms                   # its place among the starved: the less is missing of it, the earlier
+    int64_t paced_ms                 # when its client was last seen to be on time, and
+    int64_t paced_bytes              # how much of what lies in `own` had come by then: see net/pressure
     int64_t reply_bytes              # memory of `out` while its reader is behind
     Outflow out
     const Transform *transform       # NULL: plain
@@ -77,16 +84,18 @@ cdef struct Connection:
     Link idle                        # by active_ms, oldest first
     Link turn                        # has more to do next turn
     Link held                        # waits for the mailbox, or for muted_until_ms
-    Link starving                    # waits for memory
+    Link starving                    # waits for memory; by due_ms
     Link behind                      # has replies that the socket did not take; the longest without taking anything first
 
-cdef int receiver_open(Receiver *r, Budget *budget) noexcept nogil
+cdef int receiver_open(Receiver *r, Budget *budget, int64_t frame_max) noexcept nogil
 cdef void receiver_close(Receiver *r) noexcept nogil
 # Receives once. On success at[0:length[0]] is everything unhandled, in one run: in the loop's chunk or in `own`.
 cdef int64_t connection_receive(Connection *c, Receiver *r, uint8_t **at, int64_t *length) noexcept nogil
 # Keeps the unhandled rest of such a run; with length 0 the buffer is given back. False: no memory. `starved` may be set then.
 cdef bint connection_keep(Connection *c, Receiver *r, uint8_t *at, int64_t length) noexcept nogil
-cdef void connection_admit(Connection *c, Receiver *r) noexcept nogil        # the starved frame is let in
+# The starved frame may grow, within the budget or beyond it. 1: it has; 0: no room yet; -ENOMEM.
+cdef int connection_admit(Connection *c, Receiver *r) noexcept nogil
+cdef void connection_pace(Connection *c, Receiver *r) noexcept nogil         # its client is on time as of now
 
 cdef inline void list_init(Link *head) noexcept nogil:
     head.next = head

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
 
+from kbroker._core.c.prelude cimport KB_ASSERT
 from kbroker._core.limits cimport (
     CONNECTION_BUFFER_FIRST_BYTES,
     LARGE_BUFFER_FIRST_BYTES,
@@ -11,17 +12,27 @@ from kbroker._core.limits cimport (
     RECEIVE_CHUNK_BYTES,
     RECEIVE_POOL_KEEP_BYTES,
     SHORT_RECEIVE_BYTES,
+    STARVED_BYTES_PER_MS,
 )
-from kbroker._core.net.budget cimport Budget, budget_full, budget_give, budget_short, budget_starve, budget_take
+from kbroker._core.net.budget cimport (
+    Budget,
+    budget_give,
+    budget_may_exceed,
+    budget_reserve,
+    budget_short,
+    budget_starve,
+    budget_take,
+)
 from kbroker._core.wire.cursor cimport load_be32
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void *into, size_t length, int flags) noexcept
 
 
-cdef int receiver_open(Receiver *r, Budget *budget) noexcept nogil:
+cdef int receiver_open(Receiver *r, Budget *budget, int64_t frame_max) noexcept nogil:
     memset(r, 0, sizeof(Receiver))
     r.budget = budget
+    r.beyond_max = frame_max
     r.chunk = <uint8_t *> malloc(RECEIVE_CHUNK_BYTES)
     return 0 if r.chunk != NULL else -ENOMEM
 
@@ -48,12 +59,16 @@ cdef inline int class_of(int64_t capacity) noexcept nogil:
     return found
 
 
+cdef inline int64_t rounded(int64_t capacity) noexcept nogil:
+    cdef int which = class_of(capacity)
+    return <int64_t> CONNECTION_BUFFER_FIRST_BYTES << which if which < BUFFER_CLASSES else capacity
+
+
 cdef uint8_t *lend(Receiver *r, int64_t *capacity) noexcept nogil:
     # A buffer of at least capacity[0] bytes, which becomes its true capacity.
     cdef int which = class_of(capacity[0])
     cdef void *buffer
-    if which < BUFFER_CLASSES:
-        capacity[0] = <int64_t> CONNECTION_BUFFER_FIRST_BYTES << which
+    capacity[0] = rounded(capacity[0])
     if which < BUFFER_CLASSES and r.pool[which] != NULL:
         buffer = r.pool[which]
         r.pool[which] = (<void **> buffer)[0]
@@ -103,27 +118,23 @@ cdef bint regrow(Connection *c, Receiver *r, int64_t capacity) noexcept nogil:
     return True
 
 
+cdef inline int64_t begun_bytes(const Connection *c) noexcept nogil:
+    # The whole size of the frame that has begun in `own`; 0: not known yet. It is legal: the loop has looked at it.
+    return 4 + <int64_t> load_be32(c.own + c.start) if c.filled - c.start >= 4 else 0
+
+
 cdef int64_t room_wanted(Connection *c, Receiver *r) noexcept nogil:
-    # How many bytes to receive into `own`, which is made large enough; -1: no memory. The frame's size is known to be legal
-    # once its four bytes are there: the loop has looked at them.
-    cdef int64_t target, capacity
-    cdef int64_t total = 0
-    if c.filled >= 4:
-        total = 4 + <int64_t> load_be32(c.own)
-    if c.own == NULL:
-        if not regrow(c, r, LARGE_BUFFER_FIRST_BYTES):
-            return -1
-    elif c.filled == c.capacity:
-        capacity = c.capacity * 2
-        if total > LARGE_FRAME_BYTES and capacity > total:
-            capacity = total
-        if not regrow(c, r, capacity):
-            return -1
+    # How many bytes to receive into `own`, whose frame begins at its front; -1: no memory.
+    cdef int64_t target
+    cdef int64_t total = begun_bytes(c)
+    if c.own == NULL and not regrow(c, r, LARGE_BUFFER_FIRST_BYTES):
+        return -1
     target = c.capacity
     if total > LARGE_FRAME_BYTES or (c.large and total > 0):
         target = total if total < c.capacity else c.capacity
     elif c.large:
         target = 4
+    KB_ASSERT(target > c.filled)                 # a full buffer has grown, or is not read
     return target - c.filled
 
 
@@ -174,40 +185,75 @@ cdef void charge(Connection *c, Receiver *r, int64_t cost) noexcept nogil:
     c.charged = cost
 
 
-cdef inline int64_t begun_bytes(const Connection *c) noexcept nogil:
-    # The whole size of the frame that has begun in `own`; 0: none has, or it has not been looked at yet.
-    if c.more or c.filled - c.start < 4:
-        return 0
-    return 4 + <int64_t> load_be32(c.own + c.start)
-
-
-cdef void settle(Connection *c, Receiver *r) noexcept nogil:
-    cdef int64_t cost = c.capacity
+cdef int64_t grown_capacity(const Connection *c) noexcept nogil:
+    # Twice what has arrived: the rest of the frame has room to come, and the claimed size is not believed.
     cdef int64_t total = begun_bytes(c)
-    if total > cost:
-        if total <= c.charged or not budget_full(r.budget):
-            cost = total
-        else:
-            c.starved = 1
-    if cost != c.charged:
-        charge(c, r, cost)
-    if c.starved:
-        budget_starve(r.budget, c.charged)
+    cdef int64_t capacity = c.capacity * 2
+    return rounded(min(capacity, total) if total > LARGE_FRAME_BYTES else capacity)
+
+
+cdef bint settle(Connection *c, Receiver *r) noexcept nogil:
+    # Charges for the buffer as it is. A full one grows for the rest of its frame, or starves. False: no memory.
+    cdef int64_t capacity
+    charge(c, r, c.capacity)
+    if c.more or c.filled - c.start < c.capacity:
+        return True
+    capacity = grown_capacity(c)
+    if c.beyond > 0:
+        budget_take(r.budget, capacity - c.charged)
+    elif not budget_reserve(r.budget, capacity - c.charged):
+        c.starved = 1
+        c.due_ms = c.begun_ms + (begun_bytes(c) - c.capacity) // STARVED_BYTES_PER_MS
+        budget_starve(r.budget, 1)
+        return True
+    c.charged = capacity
+    return regrow(c, r, capacity)
 
 
 cdef void end_starving(Connection *c, Receiver *r) noexcept nogil:
     if c.starved:
         c.starved = 0
-        budget_starve(r.budget, -c.charged)
+        budget_starve(r.budget, -1)
 
 
-cdef void connection_admit(Connection *c, Receiver *r) noexcept nogil:
+cdef bint go_beyond(Connection *c, Receiver *r) noexcept nogil:
+    # What is missing of its frame is all that it may take, and is taken to be needed: who goes beyond comes to its end.
+    cdef int64_t missing = rounded(begun_bytes(c)) - c.capacity
+    if (r.beyond_bytes > 0 and r.beyond_bytes + missing > r.beyond_max) or not budget_may_exceed(r.budget):
+        return False
+    c.beyond = missing
+    r.beyond_bytes += missing
+    return True
+
+
+cdef int connection_admit(Connection *c, Receiver *r) noexcept nogil:
+    cdef int64_t capacity = grown_capacity(c)
+    if not budget_reserve(r.budget, capacity - c.charged):
+        if not go_beyond(c, r):
+            return 0
+        budget_take(r.budget, capacity - c.charged)
+    c.charged = capacity
     end_starving(c, r)
-    c.begun_ms = r.now_ms                        # the wait was not its client's
-    charge(c, r, max(c.capacity, begun_bytes(c)))
+    connection_pace(c, r)                        # the wait was not its client's
+    return 1 if regrow(c, r, capacity) else -ENOMEM
+
+
+cdef void connection_pace(Connection *c, Receiver *r) noexcept nogil:
+    c.paced_ms = r.now_ms
+    c.paced_bytes = c.filled - c.start
+
+
+cdef inline void begin(Connection *c, Receiver *r) noexcept nogil:
+    c.begun_ms = r.now_ms
+    c.paced_ms = r.now_ms
+    c.paced_bytes = 0
 
 
 cdef bint connection_keep(Connection *c, Receiver *r, uint8_t *at, int64_t length) noexcept nogil:
+    cdef bint same = c.own != NULL and at == c.own + c.start
+    if c.beyond > 0 and (length == 0 or not same):
+        r.beyond_bytes -= c.beyond               # its frame has ended
+        c.beyond = 0
     if length == 0:
         if c.own != NULL:
             end_starving(c, r)
@@ -219,18 +265,15 @@ cdef bint connection_keep(Connection *c, Receiver *r, uint8_t *at, int64_t lengt
         c.filled = 0
         return True
     if c.own != NULL and at >= c.own and at < c.own + c.capacity:
-        if c.charged == 0 or at != c.own + c.start:
-            c.begun_ms = r.now_ms
+        if c.charged == 0 or not same:
+            begin(c, r)
         c.start = at - c.own
         c.filled = c.start + length
-        settle(c, r)
-        return True
-    # Twice what has arrived: the rest of the frame has room to come, and the claimed size is not believed.
+        return settle(c, r)
     if not regrow(c, r, length * 2):
         return False
     memcpy(c.own, at, length)
     c.start = 0
     c.filled = length
-    c.begun_ms = r.now_ms
-    settle(c, r)
-    return True
+    begin(c, r)
+    return settle(c, r)

@@ -131,7 +131,7 @@ cdef int loop_open(Loop *l, Shared *shared, int32_t index) noexcept nogil:
     if failed == 0:
         failed = inbox_open(&l.inbox, shared.portable)
     if failed == 0:
-        failed = receiver_open(&l.receiver, &shared.requests)
+        failed = receiver_open(&l.receiver, &shared.requests, shared.request_max_bytes)
     if failed == 0:
         failed = poller_add(&l.poller, l.inbox.bell.wait_fd, special_key(BELL_SLOT), READABLE)
     return failed
@@ -217,7 +217,7 @@ cdef void turn(Loop *l) noexcept nogil:
     if l.held.next != &l.held and (heard or slept or l.now_ms >= l.held_due_ms):
         look_at_held(l)
     close_idle(l)
-    pressure_turn(l, heard or slept)
+    pressure_turn(l)
     if l.accept_again_ms != 0:
         maybe_accept_again(l, heard)
     if load_int32(&l.shared.draining) and not l.draining:

@@ -1,41 +1,55 @@
 # Waiting for memory, and making room.
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t
 
-from kbroker._core.c.prelude cimport load_int32
-from kbroker._core.limits cimport FRAME_GRACE_MS, FRAME_PATROL_MS, FRAME_RATE_BYTES_PER_MS
-from kbroker._core.net.budget cimport budget_full, budget_wait
-from kbroker._core.net.connection cimport POSTED_REQUEST, STALLED_REQUEST, Connection, Link, connection_admit, list_remove
-from kbroker._core.net.loop cimport MEMORY_SHORT, Loop
+from kbroker._core.limits cimport FRAME_PACE_BYTES, FRAME_PACE_MS, FRAME_PATROL_MS
+from kbroker._core.net.budget cimport budget_starving
+from kbroker._core.net.connection cimport (
+    NO_REQUEST,
+    PARKED_REQUEST,
+    Connection,
+    Link,
+    connection_admit,
+    connection_pace,
+    list_remove,
+)
+from kbroker._core.net.loop cimport MEMORY_SHORT, NO_ROOM, Loop
 from kbroker._core.net.mailbox cimport CLOSED, events_note
-from kbroker._core.net.service cimport service_close, service_finish, service_resume
+from kbroker._core.net.service cimport service_close, service_finish, service_has_unread, service_resume
 
 
-cdef void pressure_turn(Loop *l, bint woken) noexcept nogil:
-    if l.starved.next != &l.starved and woken:
-        let_in(l)
-    if load_int32(&l.shared.requests.waiting) and l.now_ms >= l.patrol_ms and budget_full(&l.shared.requests):
+cdef void pressure_turn(Loop *l) noexcept nogil:
+    if l.now_ms >= l.patrol_ms and budget_starving(&l.shared.requests):
         l.patrol_ms = l.now_ms + FRAME_PATROL_MS
         close_slow_senders(l)
+    if l.starved.next != &l.starved:
+        let_in(l)
     if l.reply_bytes > l.reply_bytes_max:
         close_slow_readers(l)
 
 
 cdef void let_in(Loop *l) noexcept nogil:
     cdef Connection *c
+    cdef int admitted
     while l.starved.next != &l.starved:
-        if budget_full(&l.shared.requests) and budget_wait(&l.shared.requests):
-            return
         c = l.starved.next.owner
+        admitted = connection_admit(c, &l.receiver)
+        if admitted == 0:
+            return
         list_remove(&c.starving)
-        connection_admit(c, &l.receiver)
+        if admitted < 0:
+            service_finish(l, c, NO_ROOM, b"out of memory for a request")
         service_resume(l, c)
 
 
-cdef inline bint is_slow(const Loop *l, const Connection *c) noexcept nogil:
-    # A request that the control loop has is not its client's fault, nor a frame that is not let in, nor a mute connection.
-    cdef int64_t late_ms = l.now_ms - c.begun_ms - FRAME_GRACE_MS
-    return (c.fd >= 0 and c.charged > 0 and not c.starved and c.waiting != POSTED_REQUEST and c.waiting != STALLED_REQUEST
-            and c.muted_until_ms == 0 and late_ms > 0 and c.filled - c.start < late_ms * FRAME_RATE_BYTES_PER_MS)
+cdef inline bint is_slow(Loop *l, Connection *c) noexcept nogil:
+    cdef bint polls = c.waiting == PARKED_REQUEST and c.long_poll
+    if c.fd < 0 or c.charged == 0:
+        return False
+    # It is not the client's doing that we are not done with its request, have muted it, or do not read what it sends.
+    if ((c.waiting != NO_REQUEST and not polls) or c.muted_until_ms != 0 or (c.starved and service_has_unread(c))
+            or c.filled - c.start - c.paced_bytes >= FRAME_PACE_BYTES):
+        connection_pace(c, &l.receiver)
+    return l.now_ms - c.paced_ms > FRAME_PACE_MS
 
 
 cdef void close_slow_senders(Loop *l) noexcept nogil:

@@ -16,6 +16,7 @@ cdef void service_resume(Loop *l, Connection *c) noexcept nogil                 
 cdef void service_answer(Loop *l, Connection *c, Chain *reply) noexcept nogil   # of the waiting request; takes the chain over; NULL: no answer
 cdef void service_retry_post(Loop *l, Connection *c) noexcept nogil             # of a stalled request
 cdef void service_warmed(Loop *l, Connection *c) noexcept nogil                 # its cold slice is in memory
+cdef bint service_has_unread(const Connection *c) noexcept nogil                # its client has sent more than was received
 cdef void service_mute(Loop *l, Connection *c, int64_t milliseconds) noexcept nogil
 cdef void service_finish(Loop *l, Connection *c, int reason, const char *text) noexcept nogil   # close once all is sent; text is logged
 cdef void service_close(Loop *l, Connection *c, int reason) noexcept nogil      # at once

@@ -23,7 +23,7 @@ from kbroker._core.limits cimport (
     REPLY_BYTES_IN_FLIGHT_MAX,
     SENDFILE_CHUNK_BYTES,
 )
-from kbroker._core.net.budget cimport budget_take, budget_wait
+from kbroker._core.net.budget cimport budget_post
 from kbroker._core.net.connection cimport (
     NO_REQUEST,
     CLOSE_WHEN_SENT,
@@ -31,7 +31,9 @@ from kbroker._core.net.connection cimport (
     PARTING,
     POSTED_REQUEST,
     STALLED_REQUEST,
+    Link,
     connection_keep,
+    connection_pace,
     connection_receive,
     linked,
     list_append,
@@ -246,6 +248,10 @@ cdef inline int asked(int fd, unsigned long what) noexcept nogil:
     return count if ioctl(fd, what, &count) == 0 else 0
 
 
+cdef bint service_has_unread(const Connection *c) noexcept nogil:
+    return hidden_bytes(c) > 0 or asked(c.fd, FIONREAD) > 0
+
+
 cdef void part(Loop *l, Connection *c, int reason) noexcept nogil:
     # Everything is sent. To close a socket with bytes unread is to reset it, and what the client has not received by then is
     # lost. So whoever sent more than we answer, and has not received all we sent, is parted from gently.
@@ -385,11 +391,18 @@ cdef void handle_frames(Loop *l, Connection *c, uint8_t *at, int64_t length) noe
         service_finish(l, c, NO_ROOM, b"out of memory for a request")
         return
     if c.starved and not linked(&c.starving):
-        list_append(&l.starved, &c.starving)
-        l.counters.starved += 1
-        budget_wait(&l.shared.requests)  # if room came meanwhile, the next turn lets it in
+        starve(l, c)
     if c.more and may_handle(l, c) and not linked(&c.turn):
         list_append(&l.turn, &c.turn)
+
+
+cdef void starve(Loop *l, Connection *c) noexcept nogil:
+    cdef Link *behind = &l.starved
+    while behind.previous != &l.starved and behind.previous.owner.due_ms > c.due_ms:
+        behind = behind.previous
+    list_append(behind, &c.starving)
+    l.counters.starved += 1
+    inbox_ring(&l.inbox)                 # there is a turn before the loop sleeps: room may have come, or it may go beyond
 
 
 cdef void refuse_size(Loop *l, Connection *c, int32_t size) noexcept nogil:
@@ -515,7 +528,7 @@ cdef bint post(Loop *l, Connection *c, uint8_t *frame, int32_t length) noexcept 
             l.counters.stalled += 1
         return False
     if length > CONNECTION_BUFFER_FIRST_BYTES:
-        budget_take(&l.shared.requests, length)
+        budget_post(&l.shared.requests, length)
     l.last_serial = serial
     l.posted = True
     l.counters.posted += 1
@@ -548,6 +561,7 @@ cdef void service_answer(Loop *l, Connection *c, Chain *reply) noexcept nogil:
     c.waiting = NO_REQUEST
     c.serial = 0
     touch(l, c)
+    connection_pace(c, &l.receiver)      # what came behind the request has not been looked at
     if reply != NULL:
         queue_reply(l, c, reply)
 
