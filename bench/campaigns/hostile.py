@@ -18,7 +18,7 @@ from bench.campaigns import bombs
 from bench.campaigns.anatomy import length, uvarint
 from bench.campaigns.barrage import check
 from bench.campaigns.seeds import SHELF, TOPIC, Corpus
-from bench.campaigns.victim import Victim
+from bench.campaigns.victim import NETWORK_THREADS, REQUEST_BYTES_MAX, Victim
 from bench.campaigns.wire import ClosedError, Wire, ping, prefixed
 from kbroker._core.record.records import Record, build_batch
 from kbroker.protocol import codec, messages
@@ -31,7 +31,7 @@ SESSIONS_MAX = 1_000
 MIB = 1 << 20
 FRAME_CLAIM = 100 * MIB
 HALF_FRAME = 65_536
-TURN_SECONDS = 60.0  # until the last of a crowd that claims all memory has had its turn
+TURN_SECONDS = 60.0  # until whoever waits behind a crowd that fills the memory has had its turn
 BATCH_MAX_MIB = 128.0  # DECOMPRESSED_BATCH_MAX_BYTES
 HELD_PER_FRAME = 4  # a half frame may cost this often its arrived bytes
 CORRUPT_MESSAGE, TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 2, 53
@@ -290,21 +290,53 @@ def half_frames_held_open(field: Field) -> str:
     return f"{CROWD} connections sent {sent / MIB:.0f} MiB, {held / MIB:.0f} MiB were held"
 
 
+def ask_for_much(wire: Wire) -> float:
+    """How many seconds a large request takes."""
+    began = time.monotonic()
+    if error_of(wire.ask(frames.produce(SHELF, 0, build_batch([Record(value=bytes(5 * MIB))])))):
+        raise AssertionError("a large request was refused")
+    return time.monotonic() - began
+
+
 @attack
 def half_frames_that_claim_all_memory(field: Field) -> str:
-    """Frames that claim 40 GiB together and stop: those over the bound wait, the slow ones make room and are closed.
-    Whoever sends a large request meanwhile is answered in bounded time. Memory follows what arrived."""
-    request = frames.produce(SHELF, 0, build_batch([Record(value=bytes(900_000))]))
-    with field.crowd(CROWD) as wires, Wire(field.victim.port, TURN_SECONDS) as wire:
+    """Frames that claim 40 GiB together and stop: claims cost nothing. Nobody has to wait, nobody is closed, a large
+    request is answered as ever."""
+    before = field.victim.counters()
+    with field.crowd(CROWD) as wires, field.wire() as wire:
         sent = send_half_frames(wires, FRAME_CLAIM)
-        began = time.monotonic()
-        if error_of(wire.ask(request)):
-            raise AssertionError("a large request was refused")
-        took = time.monotonic() - began
-        seen = field.victim.counters()
-    if seen["receive_buffer_bytes"] > HELD_PER_FRAME * sent:
-        raise AssertionError(f"{seen['receive_buffer_bytes']} bytes are held for {sent} that arrived")
-    return f"{CROWD} connections; a large request took {took:.1f} s, {seen['frames_starved']} frames had to wait"
+        held = field.victim.wait_until("half frames have arrived", lambda seen: seen["receive_buffer_bytes"] >= sent)
+        took = ask_for_much(wire)
+        after = field.victim.counters()
+    if held["receive_buffer_bytes"] > HELD_PER_FRAME * sent:
+        raise AssertionError(f"{held['receive_buffer_bytes']} bytes are held for {sent} that arrived")
+    if any(after[name] != before[name] for name in ("frames_starved", "connections_closed")):
+        raise AssertionError("claims alone made someone wait")
+    return f"{CROWD} connections; a large request took {took * 1e3:.0f} ms"
+
+
+@attack
+def half_frames_that_fill_the_memory(field: Field) -> str:
+    """Frames that claim 100 MiB each, of which as much is sent as the broker takes: its bound and a frame per network
+    thread at most. Those that stop are closed, and a large request is answered in bounded time."""
+    half = struct.pack(">i", FRAME_CLAIM) + bytes(MIB)
+    before = field.victim.counters()
+    most = 0
+    with field.crowd(CROWD) as wires, Wire(field.victim.port, TURN_SECONDS) as wire:
+        for crowded in wires:
+            crowded.socket.setblocking(False)
+            with suppress(BlockingIOError):
+                crowded.socket.send(half)
+            most = max(most, field.victim.counters()["receive_buffer_bytes"])
+        took = ask_for_much(wire)
+        after = field.victim.counters()
+    most = max(most, after["receive_buffer_bytes"])
+    if most > REQUEST_BYTES_MAX + NETWORK_THREADS * FRAME_CLAIM:
+        raise AssertionError(f"{most} bytes were held")
+    waited = after["frames_starved"] - before["frames_starved"]
+    if not waited:
+        raise AssertionError("the memory was not filled")
+    return f"{CROWD} connections; at most {most / MIB:.0f} MiB, {waited} had to wait, a large request took {took:.1f} s"
 
 
 @attack

@@ -22,7 +22,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 PATIENCE_SECONDS = 60.0
-CONFIG = {"num.network.threads": 2, "message.max.bytes": 32 << 20}  # large bombs shall reach the decompressor
+NETWORK_THREADS = 2
+REQUEST_BYTES_MAX = 128 << 20  # so that it can be filled
+CONFIG = {
+    "num.network.threads": NETWORK_THREADS,
+    "queued.max.request.bytes": REQUEST_BYTES_MAX,
+    "message.max.bytes": 32 << 20,  # large bombs shall reach the decompressor
+}
 
 
 class Victim:
