@@ -6,7 +6,7 @@
 # Invariants  own[start:filled] has arrived and is not handled; without such bytes there is no buffer, so an idle connection
 #             costs its struct and nothing more. A buffer is never larger than twice what has arrived (at least the pool's
 #             smallest, or LARGE_BUFFER_FIRST_BYTES after a large frame), whatever size a frame claims. Bytes move only in
-#             connection_keep and connection_receive, never during a request.
+#             connection_keep, connection_receive, connection_admit and connection_tighten, never while a request is handled.
 #             `charged` is what `own` costs the budget: nothing up to the smallest buffer, else its capacity; what a frame claims
 #             costs nothing. A buffer that is full before its frame is whole grows as it is kept; if the budget has no room for
 #             that, its connection starves: it is not read until connection_admit.
@@ -95,6 +95,7 @@ cdef int64_t connection_receive(Connection *c, Receiver *r, uint8_t **at, int64_
 cdef bint connection_keep(Connection *c, Receiver *r, uint8_t *at, int64_t length) noexcept nogil
 # The starved frame may grow, within the budget or beyond it. 1: it has; 0: no room yet; -ENOMEM.
 cdef int connection_admit(Connection *c, Receiver *r) noexcept nogil
+cdef void connection_tighten(Connection *c, Receiver *r) noexcept nogil      # what is not used of a large first buffer is given back
 cdef void connection_pace(Connection *c, Receiver *r) noexcept nogil         # its client is on time as of now
 
 cdef inline void list_init(Link *head) noexcept nogil:

@@ -97,6 +97,7 @@ cdef bint regrow(Connection *c, Receiver *r, int64_t capacity) noexcept nogil:
     cdef int64_t held = c.filled - c.start
     cdef uint8_t *wider
     cdef void *grown
+    capacity = rounded(capacity)
     if c.own != NULL and c.start == 0 and class_of(c.capacity) == BUFFER_CLASSES:
         grown = realloc(c.own, capacity)         # past the pool the allocator moves pages, not bytes
         if grown == NULL:
@@ -236,6 +237,12 @@ cdef int connection_admit(Connection *c, Receiver *r) noexcept nogil:
     end_starving(c, r)
     connection_pace(c, r)                        # the wait was not its client's
     return 1 if regrow(c, r, capacity) else -ENOMEM
+
+
+cdef void connection_tighten(Connection *c, Receiver *r) noexcept nogil:
+    cdef int64_t held = c.filled - c.start
+    if c.own != NULL and not c.starved and c.beyond == 0 and rounded(held * 2) < c.capacity and regrow(c, r, held * 2):
+        charge(c, r, c.capacity)
 
 
 cdef void connection_pace(Connection *c, Receiver *r) noexcept nogil:

@@ -10,6 +10,7 @@ from kbroker._core.net.connection cimport (
     Link,
     connection_admit,
     connection_pace,
+    connection_tighten,
     list_remove,
 )
 from kbroker._core.net.loop cimport MEMORY_SHORT, NO_ROOM, Loop
@@ -20,7 +21,7 @@ from kbroker._core.net.service cimport service_close, service_finish, service_ha
 cdef void pressure_turn(Loop *l) noexcept nogil:
     if l.now_ms >= l.patrol_ms and budget_starving(&l.shared.requests):
         l.patrol_ms = l.now_ms + FRAME_PATROL_MS
-        close_slow_senders(l)
+        make_room(l)
     if l.starved.next != &l.starved:
         let_in(l)
     if l.reply_bytes > l.reply_bytes_max:
@@ -52,11 +53,13 @@ cdef inline bint is_slow(Loop *l, Connection *c) noexcept nogil:
     return l.now_ms - c.paced_ms > FRAME_PACE_MS
 
 
-cdef void close_slow_senders(Loop *l) noexcept nogil:
+cdef void make_room(Loop *l) noexcept nogil:
     cdef int32_t i
     for i in range(l.slot_count):
         if is_slow(l, l.slots[i]):
             service_finish(l, l.slots[i], MEMORY_SHORT, b"held part of a request for too long while memory was short")
+        else:
+            connection_tighten(l.slots[i], &l.receiver)
 
 
 cdef void close_slow_readers(Loop *l) noexcept nogil:

@@ -321,6 +321,25 @@ def test_whoever_waits_for_its_answer_is_not_slow(house: House) -> None:
     assert frame(receive_frame(asked)) == request(2, bytes(10_000))
 
 
+def test_large_buffers_with_little_in_them_make_room(house: House) -> None:
+    house.clock.hold()
+    core, port = house.core(request_bytes_max=3_000_000)
+    house.control(core)
+    clients = [house.connect(port) for _ in range(3)]
+    for client in clients:  # what follows a large request is received into a large buffer
+        client.sendall(request(1, bytes(100_000)))
+        assert frame(receive_frame(client)) == request(1, bytes(100_000))
+        client.sendall(request(2, bytes(5_000))[:100])
+    eventually(lambda: held(core) == 3 << 20)
+    other = house.connect(port)
+    other.sendall(request(3, bytes(50_000)))
+    assert frame(receive_frame(other)) == request(3, bytes(50_000))
+    eventually(lambda: held(core) == 0)
+    for client in clients:
+        client.sendall(request(2, bytes(5_000))[100:])
+        assert frame(receive_frame(client)) == request(2, bytes(5_000))
+
+
 def test_requests_behind_one_that_waits_count_too(house: House) -> None:
     core, port = house.core(request_bytes_max=50_000, start=False)
     client = house.connect(port)
