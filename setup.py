@@ -32,6 +32,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "log.leftovers": (),
     "log.recovery": (),
     "log.upkeep": (),
+    "log.retention": (),
     "log.partition_log": (),
     "partitions": (),
     "syncer": (),

@@ -14,5 +14,6 @@ cdef void log_append(Log *log, Append *appends, int32_t count, Origin origin, in
 cdef void append_begin(AppendResult *out, int16_t error) noexcept nogil   # nothing has come of it but `error`
 cdef int log_roll(Log *log, int64_t now_ms) noexcept nogil                # 0 or -errno; an empty active segment stays
 
+cdef int roll(Log *log, int64_t base_offset, int64_t now_ms) noexcept nogil   # whatever the reason; past the active one's
 cdef int push_segment(Log *log, int64_t base_offset, bint create, int64_t now_ms) noexcept nogil
 cdef void forget_positions(Log *log) noexcept nogil                       # after a roll or a cut

@@ -24,7 +24,7 @@ from kbroker._core.log.segment cimport (
     Segment, segment_account, segment_create, segment_load_first_timestamp, segment_new, segment_release, segment_trim,
     segment_write, segment_write_indexes,
 )
-from kbroker._core.log.state cimport RECENT_BATCHES, RecentBatch, active, go_offline, usable
+from kbroker._core.log.state cimport RECENT_BATCHES, RecentBatch, active, first_unstable, go_offline, usable
 from kbroker._core.log.time_index cimport TIME_ENTRY_BYTES
 from kbroker._core.record.batch cimport (
     BATCH_HEADER_BYTES, FROM_CLIENT, FROM_LEADER, BatchRules, batch_base_offset, batch_has_producer_id,
@@ -294,7 +294,7 @@ cdef int write_staged(Log *log, Staged *staged) noexcept nogil:
         cut_file(s.fd, s.size_bytes)
         return go_offline(log, rc)
     store_int64(&s.size_bytes, s.size_bytes + staged.bytes)
-    store_int64(&log.first_unstable_offset, log.producers.first_open_txn_offset)
+    store_int64(&log.first_unstable_offset, first_unstable(log))
     store_int64(&log.end_offset, staged.end_offset)
     staged.count = 0
     staged.bytes = 0

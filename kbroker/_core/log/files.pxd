@@ -36,6 +36,7 @@ cdef int sync_file(int fd) noexcept nogil
 cdef int sync_path(const char *path) noexcept nogil                             # a file or a directory by name
 cdef int64_t size_of_file(int fd) noexcept nogil
 cdef int64_t size_of_path(const char *path) noexcept nogil
+cdef int64_t modified_ms(int fd, const char *path) noexcept nogil                # of the open file, else of the named one
 cdef int remove_path(const char *path) noexcept nogil                           # a missing file is no error
 cdef int rename_path(const char *old, const char *new) noexcept nogil
 # The whole file in memory that the caller frees; NULL with *length = -errno. More than `limit` bytes is -EFBIG.

@@ -158,6 +158,13 @@ cdef int64_t size_of_path(const char *path) noexcept nogil:
     return s.st_size if stat(path, &s) == 0 else failure()
 
 
+cdef int64_t modified_ms(int fd, const char *path) noexcept nogil:
+    cdef struct_stat s
+    if (fstat(fd, &s) if fd >= 0 else stat(path, &s)) != 0:
+        return failure()
+    return <int64_t> s.st_mtim.tv_sec * 1000 + s.st_mtim.tv_nsec // 1000000
+
+
 cdef int remove_path(const char *path) noexcept nogil:
     if unlink(path) == 0 or errno == ENOENT:
         return 0

@@ -5,8 +5,8 @@
 # Fails by    an Err code. A failed write or fsync puts the log offline: KAFKA_STORAGE_ERROR from then on, errno kept.
 # Invariants  log_start_offset <= high_watermark <= log_end_offset; offsets only grow; what was acknowledged stays.
 #
-# This is the front door; the work is done in append, lookup, flush, upkeep and recovery, and other rooms cimport their
-# functions from here.
+# This is the front door; the work is done in append, lookup, flush, upkeep, retention and recovery, and other rooms
+# cimport their functions from here.
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from kbroker._core.clock cimport Clock
 # Appends the batches of one produced partition (a client sends exactly one). The bytes are stamped in place.
@@ -16,9 +16,10 @@ from kbroker._core.log.flush cimport log_flush
 from kbroker._core.log.lookup cimport (
     log_end_offset_for_epoch, log_latest_epoch, log_offset_for_timestamp, log_offset_of_max_timestamp, log_read,
 )
+from kbroker._core.log.retention cimport log_raise_start, log_retire
 from kbroker._core.log.segment cimport Segment
 from kbroker._core.log.state cimport Append, AppendResult, Log, LogConfig, ReadPlan, TimestampOffset
-from kbroker._core.log.upkeep cimport log_assign_epoch, log_close, log_delete_before, log_truncate_to
+from kbroker._core.log.upkeep cimport log_assign_epoch, log_close, log_truncate_to
 from kbroker._core.record.batch cimport BatchRules, Origin, Verdict
 from kbroker._core.record.compression cimport Scratch
 

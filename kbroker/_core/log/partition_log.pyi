@@ -161,9 +161,17 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> int:
         """Cuts the log at the batch that holds `offset`; the new end offset."""
 
-    def delete_before(self, offset: int) -> int:
-        """Raises the log's start to `offset` (at most the high watermark); how many segments went."""
+    def raise_start(self, offset: int) -> int:
+        """Raises the start to `offset`, at most the high watermark; the start that holds. Segments go by retire()."""
 
+    def retire(self, now_ms: int | None = None) -> list[int]:
+        """Takes out every segment that retention lets go; their base offsets. Their files are called *.deleted then.
+
+        Of a log that is closed or offline: none.
+        """
+
+    @property
+    def file_delete_delay_ms(self) -> int: ...
     def expire_producers(self, now_ms: int | None = None) -> None:
         """Forgets producers that have been silent for producer.id.expiration.ms."""
 

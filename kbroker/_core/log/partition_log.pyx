@@ -4,7 +4,7 @@ import os
 from collections import namedtuple
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.errno cimport EINVAL, EIO
+from libc.errno cimport EIO, ERANGE
 from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
@@ -16,6 +16,7 @@ from kbroker._core.log.append cimport push_segment
 from kbroker._core.log.files cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock, read_at,
 )
+from kbroker._core.log.directory cimport Offsets
 from kbroker._core.log.leader_epochs cimport EpochStart, epochs_free
 from kbroker._core.log.fresh cimport fresh_make, write_topic_id
 from kbroker._core.log.lookup cimport load_max_timestamp
@@ -196,6 +197,10 @@ cdef int read_config(object config, LogConfig *out) except -1:
     out.segment_ms = number(config, "segment.ms", 604800000, 1, most)
     out.segment_jitter_ms = number(config, "segment.jitter.ms", 0, 0, most)
     out.producer_id_expiration_ms = number(config, "producer.id.expiration.ms", 86400000, 1, most)
+    out.delete_old = "delete" in policies
+    out.retention_ms = number(config, "retention.ms", 604800000, -1, most)
+    out.retention_bytes = number(config, "retention.bytes", -1, -most - 1, most)
+    out.file_delete_delay_ms = number(config, "file.delete.delay.ms", 60000, 0, most)
     out.flush_messages = number(config, "flush.messages", most, 1, most)
     out.flush_ms = number(config, "flush.ms", most, 0, most)
     out.preallocate = truth(config, "preallocate")
@@ -622,16 +627,37 @@ cdef class PartitionLog:
         self.checked(rc)
         return log_end_offset(self.log)
 
-    def delete_before(self, int64_t offset):
-        """Raises the log's start to `offset` (at most the high watermark); how many segments went."""
-        cdef int32_t deleted = 0
+    def raise_start(self, int64_t offset):
+        """Raises the start to `offset`, at most the high watermark; the start that holds. Segments go by retire()."""
         cdef int rc
         with nogil:
-            rc = log_delete_before(self.log, offset, &deleted)
-        if rc == -EINVAL:
+            rc = log_raise_start(self.log, offset)
+        if rc == -ERANGE:
             raise ValueError(f"{offset} is past the high watermark {log_high_watermark(self.log)}")
         self.checked(rc)
-        return deleted
+        return log_start_offset(self.log)
+
+    def retire(self, now_ms=None):
+        """Takes out every segment that retention lets go; their base offsets. Their files are called *.deleted then.
+
+        Of a log that is closed or offline: none.
+        """
+        cdef Offsets retired
+        cdef int64_t now = self.now(now_ms)
+        cdef int32_t i
+        cdef int rc
+        retired.items = NULL
+        retired.count = retired.capacity = 0
+        with nogil:
+            rc = log_retire(self.log, now, &retired)
+        bases = [retired.items[i] for i in range(retired.count)]
+        free(retired.items)
+        self.checked(rc)
+        return bases
+
+    @property
+    def file_delete_delay_ms(self):
+        return self.log.config.file_delete_delay_ms
 
     def expire_producers(self, now_ms=None):
         """Forgets producers that have been silent for producer.id.expiration.ms."""

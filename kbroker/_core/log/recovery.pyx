@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, qsort
 from libc.string cimport strcmp
 
+from kbroker._core.c.prelude cimport store_int64
 from kbroker._core.errors cimport NONE
 from kbroker._core.log.append cimport forget_positions, push_segment
 from kbroker._core.log.directory cimport DIR, Offsets, add_offset, closedir, dirent, opendir, readdir
@@ -18,7 +19,7 @@ from kbroker._core.log.segment cimport (
     Segment, Walk, batch_belongs, segment_account, segment_close_files, segment_load_tail, segment_mark_empty, segment_open_log,
     segment_release, segment_remove_files, segment_reset_indexes, segment_write_indexes, walk_begin, walk_header, walk_next,
 )
-from kbroker._core.log.state cimport RECOVERY_NOTES_MAX, RecoveryNote, active
+from kbroker._core.log.state cimport RECOVERY_NOTES_MAX, RecoveryNote, active, first_unstable
 from kbroker._core.record.batch cimport (
     ATTR_CONTROL, BATCH_HEADER_BYTES, batch_attributes, batch_base_offset, batch_has_producer_id, batch_last_offset,
     batch_leader_epoch, batch_magic, batch_size_bytes, check_batch,
@@ -357,7 +358,7 @@ cdef int restore_producers(Log *log, Offsets *snapshots, bint replay_all, int64_
     elif replay_all or had:
         rc = replay_from(log, log.start_offset)
     log.producers.swept_ms = now_ms
-    log.first_unstable_offset = log.producers.first_open_txn_offset
+    store_int64(&log.first_unstable_offset, first_unstable(log))
     return rc
 
 

@@ -21,6 +21,10 @@ cdef struct LogConfig:
     int64_t segment_ms
     int64_t segment_jitter_ms
     int64_t producer_id_expiration_ms
+    int64_t retention_ms            # negative: no segment is too old
+    int64_t retention_bytes         # negative: no log is too large
+    int64_t file_delete_delay_ms    # the control side's: how long retired files stay
+    int8_t delete_old               # cleanup.policy has `delete`; without it the two above say nothing
     int64_t flush_messages          # an append that leaves as many unflushed is synced before it is acknowledged; 2**63-1 = never
     int64_t flush_ms
     int8_t preallocate
@@ -119,6 +123,11 @@ cdef inline Segment *active(Log *log) noexcept nogil:
 
 cdef inline bint usable(const Log *log) noexcept nogil:
     return not log.closed and log.offline_errno == 0
+
+cdef inline int64_t first_unstable(const Log *log) noexcept nogil:
+    # A transaction may have begun before what was deleted: readers wait at the start, not below it.
+    cdef int64_t offset = log.producers.first_open_txn_offset
+    return log.start_offset if 0 <= offset < log.start_offset else offset
 
 cdef inline int go_offline(Log *log, int rc) noexcept nogil:
     # Keeps the first errno; returns rc.

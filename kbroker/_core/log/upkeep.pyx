@@ -1,4 +1,4 @@
-# Cutting either end of a log, and closing it.
+# Cutting the end of a log, and closing it.
 from libc.errno cimport EINVAL, EIO
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -8,7 +8,7 @@ from kbroker._core.log.files cimport (
     PATH_BYTES, path_of_segment, pthread_mutex_lock, pthread_mutex_unlock, sync_path,
 )
 from kbroker._core.log.flush cimport log_flush
-from kbroker._core.log.leader_epochs cimport epochs_assign, epochs_cut_end, epochs_cut_start, epochs_write
+from kbroker._core.log.leader_epochs cimport epochs_assign, epochs_cut_end, epochs_write
 from kbroker._core.log.lookup cimport position_of
 from kbroker._core.log.open_files cimport files_forget, files_note, files_open_indexes, files_open_log
 from kbroker._core.log.producer_state cimport producers_expire, producers_write_snapshot
@@ -21,10 +21,8 @@ from kbroker._core.log.state cimport active, go_offline, usable
 from kbroker._core.record.batch cimport batch_base_offset
 
 
-cdef int drop_segment(Log *log, int32_t index) noexcept nogil:
-    # The names go now, the bytes when the last reader is done.
+cdef void forget_segment(Log *log, int32_t index) noexcept nogil:
     cdef Segment *s = log.segments[index]
-    cdef int rc = segment_remove_files(s)
     cdef int32_t i
     files_forget(log.files, s)
     for i in range(index + 1, log.segment_count):
@@ -32,6 +30,12 @@ cdef int drop_segment(Log *log, int32_t index) noexcept nogil:
     log.segment_count -= 1
     log.names_changed = True
     segment_release(s)
+
+
+cdef int drop_segment(Log *log, int32_t index) noexcept nogil:
+    # The names go now, the bytes when the last reader is done.
+    cdef int rc = segment_remove_files(log.segments[index])
+    forget_segment(log, index)
     return rc
 
 
@@ -102,26 +106,6 @@ cdef int log_truncate_to(Log *log, int64_t offset, int64_t now_ms) noexcept nogi
         rc = -EINVAL
     else:
         rc = truncate_locked(log, offset, now_ms)
-        if rc != 0:
-            go_offline(log, rc)
-    pthread_mutex_unlock(&log.lock)
-    return rc
-
-
-cdef int log_delete_before(Log *log, int64_t offset, int32_t *deleted) noexcept nogil:
-    cdef int rc = 0
-    deleted[0] = 0
-    pthread_mutex_lock(&log.lock)
-    if not usable(log):
-        rc = -log.offline_errno if log.offline_errno else -EIO
-    elif offset > log.high_watermark:
-        rc = -EINVAL
-    elif offset > log.start_offset:
-        store_int64(&log.start_offset, offset)
-        while rc == 0 and log.segment_count > 1 and log.segments[1].base_offset <= offset:
-            rc = drop_segment(log, 0)
-            deleted[0] += 1
-        epochs_cut_start(&log.epochs, offset)
         if rc != 0:
             go_offline(log, rc)
     pthread_mutex_unlock(&log.lock)

@@ -167,7 +167,8 @@ class LogAgainstModel(RuleBasedStateMachine):
     def delete_beginning(self, data: st.DataObject) -> None:
         self.log.high_watermark = self.end
         offset = data.draw(st.integers(self.start, self.end))
-        self.log.delete_before(offset)
+        assert self.log.raise_start(offset) == offset
+        self.log.retire(NOW_MS)
         self.start = offset
 
     @precondition(lambda self: self.end > self.start)

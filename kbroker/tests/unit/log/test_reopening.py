@@ -186,7 +186,8 @@ def test_a_cut_before_the_first_segment_begins_anew_there(open_log: OpenLog) -> 
     log = open_log(SMALL)
     fill(log, 40)
     log.high_watermark = 80
-    log.delete_before(60)
+    log.raise_start(60)
+    log.retire()
     assert log.truncate_to(7) == 7
     assert (log.log_start_offset, log.high_watermark) == (7, 7)
     fill(log, 1)
@@ -197,10 +198,11 @@ def test_the_beginning_goes_segment_by_segment(open_log: OpenLog, tmp_path: Path
     log = open_log(SMALL)
     fill(log, 40)
     with pytest.raises(ValueError, match="past the high watermark"):
-        log.delete_before(1)
+        log.raise_start(1)
     log.high_watermark = 80
     bases = [facts.base_offset for facts in log.segments()]
-    assert log.delete_before(bases[2] + 1) == 2
+    assert log.raise_start(bases[2] + 1) == bases[2] + 1
+    assert log.retire() == bases[:2]
     assert log.log_start_offset == bases[2] + 1
     with pytest.raises(LogError):
         log.read(bases[2])

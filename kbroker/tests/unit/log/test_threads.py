@@ -86,7 +86,8 @@ def test_a_slice_outlives_the_segment_it_was_cut_from(tmp_path: Path, clock: Bro
 
     def delete() -> None:
         for offset in range(0, 100, 4):
-            log.delete_before(offset)
+            log.raise_start(offset)
+            log.retire()
         stop.set()
 
     deleter = threading.Thread(target=delete)

@@ -55,7 +55,7 @@ def test_records_below_the_start_are_not_found(open_log: OpenLog) -> None:
     log.append(at(1, 2, 3))
     log.append(at(4, 5))
     log.high_watermark = 5
-    log.delete_before(2)
+    log.raise_start(2)
     assert log.offset_for_timestamp(NOW_MS) == (2, NOW_MS + 3, 0)
 
 
@@ -119,7 +119,7 @@ def test_epochs_follow_the_cuts_at_both_ends(open_log: OpenLog) -> None:
     for epoch in range(4):
         log.append(batch(2), leader_epoch=epoch)
     log.high_watermark = 8
-    log.delete_before(3)
+    log.raise_start(3)
     assert log.epochs() == [(1, 3), (2, 4), (3, 6)]
     log.truncate_to(6)
     assert log.epochs() == [(1, 3), (2, 4)]
