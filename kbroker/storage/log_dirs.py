@@ -17,7 +17,8 @@ import os
 import shutil
 import struct
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +43,13 @@ LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 METADATA_DIRECTORY = "__cluster_metadata-0"
 DELETED, STRAY = "-delete", "-stray"
+
+# What each checkpoint file tells of the logs of one directory.
+_REACHED: dict[str, Callable[[dict[tuple[str, int], PartitionLog]], Offsets]] = {
+    RECOVERY_POINTS: lambda logs: {key: log.recovery_point for key, log in logs.items()},
+    HIGH_WATERMARKS: lambda logs: {key: log.high_watermark for key, log in logs.items()},
+    LOG_START_OFFSETS: lambda logs: {key: start for key, log in logs.items() if (start := log.log_start_offset) > 0},
+}
 
 
 class DataDirectoryError(Exception):
@@ -126,9 +134,9 @@ class LogDirs:
         self.dirs = dirs
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self._home: dict[tuple[str, int], LogDir] = {}
-        self._clock = clock
+        self.clock = clock
         self._files = FileBudget()  # one for all logs: thousands of partitions, bounded descriptors
-        self._written: dict[Path, list[Offsets]] = {}
+        self._written: dict[Path, dict[str, Offsets]] = {}  # as the checkpoint files have it
 
     @classmethod
     def open(cls, paths: list[Path], node_id: int, clock: BrokerClock, cluster_id: str | None = None) -> LogDirs:
@@ -206,12 +214,12 @@ class LogDirs:
         try:
             log = PartitionLog.open(
                 path,
-                self._clock,
+                self.clock,
                 config,
                 topic_id=topic_id,
                 clean=home.clean or not known,
                 recovery_point=home.recovery_points.get(key, 0),
-                log_start_offset=home.log_start_offsets.get(key, 0),
+                log_start_offset=home.log_start_offsets.get(key, 0) if taken else 0,  # a new topic's begins at 0
                 files=self._files,
                 make=taken,
             )
@@ -235,10 +243,12 @@ class LogDirs:
         """
         retired = []
         homes: set[Path] = set()
+        trimmed = False
         for key in keys:
             log, home = self.logs.pop(key, None), self._home.pop(key, None)
             if log is not None:
                 log.close(sync=False)
+            trimmed = trimmed or log is None or log.log_start_offset > 0
             for one in self.dirs if home is None else [home]:
                 path = one.path / f"{key[0]}-{key[1]}"
                 if os.path.isdir(path):
@@ -248,27 +258,32 @@ class LogDirs:
                     offsets.pop(key, None)
         for path in homes:
             sync_directory(path)
+        if trimmed:
+            self._forget_starts()
         return retired
 
-    def checkpoint(self) -> None:
-        """Writes down how far each log is flushed, committed and trimmed, so that the next start need not find out."""
+    def checkpoint(self, names: Iterable[str] = tuple(_REACHED)) -> None:
+        """Writes down how far each log is flushed, committed and trimmed, so that the next start need not find out.
+
+        It is durable when this returns. Of what `names` leaves out nothing is written.
+        """
         for home in self.dirs:
             logs = {key: log for key, log in self.logs.items() if self._home[key] is home}
-            offsets = [
-                {key: log.recovery_point for key, log in logs.items()},
-                {key: log.high_watermark for key, log in logs.items()},
-                {key: log.log_start_offset for key, log in logs.items() if log.log_start_offset > 0},
-            ]
-            before = self._written.get(home.path)
-            if before == offsets:
-                continue
-            for position, name in enumerate((RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS)):
-                if before is None or before[position] != offsets[position]:
-                    write_offsets(home.path / name, offsets[position], sync_name=False)
+            written = self._written.setdefault(home.path, {})
+            offsets = {name: _REACHED[name](logs) for name in names}
+            changed = {name: reached for name, reached in offsets.items() if written.get(name) != reached}
             if not (home.path / CLEANER_OFFSETS).exists():
-                write_offsets(home.path / CLEANER_OFFSETS, {}, sync_name=False)
-            sync_directory(home.path)
-            self._written[home.path] = offsets
+                changed[CLEANER_OFFSETS] = {}
+            for name, reached in changed.items():
+                write_offsets(home.path / name, reached, sync_name=False)
+            if changed:
+                sync_directory(home.path)
+            written.update(changed)
+
+    def _forget_starts(self) -> None:
+        """A topic of the same name must not begin where a deleted one was trimmed, not even after a crash."""
+        with suppress(OSError):  # a full disk does not keep a topic: the next checkpoint tells it
+            self.checkpoint((LOG_START_OFFSETS,))
 
     def close(self, broker_epoch: int) -> list[OSError]:
         """A clean stop: everything flushed, checkpointed and closed, then the marker, then the lock.
