@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -45,7 +46,7 @@ OURS = (
 )  # defaults of our own, on purpose
 
 
-def with_node(directory: Path, scenario: Callable[[Node], Awaitable[None]], **settings: object) -> None:
+def with_node(directory: Path, scenario: Callable[[Node], Awaitable[None]], **settings: Any) -> None:
     async def run() -> None:
         async with running(directory, **settings) as node:
             await scenario(node)

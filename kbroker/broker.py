@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kbroker._core.partitions import ViewHandle
     from kbroker.cluster.delta import Delta
     from kbroker.cluster.image import ClusterImage
+    from kbroker.storage.retention import Retired
 
 EVENTS_EVERY_S = 1.0  # how often the data plane is asked what should be logged
 DRAIN_MS = 5_000  # how long a stop waits for replies to leave
@@ -250,6 +251,8 @@ class _Node:
         self._replicas = Replicas(config, self._log_dirs, views)
         self._replicas.tell_directories_with(self._controller.assign_directories)
         self._replicas.tell_offline_with(self._on_offline)
+        self._replicas.upkeep.failed = self._on_upkeep_failure
+        self._replicas.upkeep.retired = self._on_retired
         strays = await self._replicas.start(self._controller.image)
         self._controller.listen(self._replicas.on_commit)
         self._controller.listen(self._on_commit)
@@ -364,6 +367,19 @@ class _Node:
     def _on_offline(self, key: tuple[str, int], problem: Exception) -> None:
         """From any thread."""
         self._log.error("a partition is offline", topic=key[0], partition=key[1], reason=str(problem))
+
+    def _on_upkeep_failure(self, what: str, problem: Exception) -> None:
+        self._log.error(what, cause=None if isinstance(problem, OSError) else problem, reason=str(problem))
+
+    def _on_retired(self, retired: Retired) -> None:
+        (topic, partition), count = retired.key, len(retired.base_offsets)
+        self._log.info(
+            "old segments were deleted",
+            topic=topic,
+            partition=partition,
+            segments=count,
+            log_start_offset=retired.log_start_offset,
+        )
 
     def _log_events(self) -> None:
         for kind, reason, host, port, count in self._core.events():

@@ -447,8 +447,12 @@ class Config:
         setting = table().topic[topic_setting]
         for name, factor in setting.synonyms:
             value = self.broker_value(name, dynamic)
+            if value is not None and factor != 1:
+                assert isinstance(value, int), value
+                value *= factor
             if value is not None:
-                return value * factor if factor != 1 and isinstance(value, int) else value
+                unlimited = topic_setting == "retention.ms" and isinstance(value, int) and value < 0
+                return -1 if unlimited else value
         return setting.default_value()
 
     def _shown(self, name: str) -> str:
@@ -500,6 +504,8 @@ class Config:
             raise ConfigError(
                 f"queued.max.request.bytes is {queued}, but it must be at least socket.request.max.bytes ({largest})."
             )
+        if self._inherited("retention.ms", NOT_CHANGED) == 0:
+            raise ConfigError("log.retention.ms must be unlimited (-1) or, equal or greater than 1")
         overrides = self.per_ip_overrides
         if self.integer("max.connections.per.ip") == 0 and not overrides:
             raise ConfigError(

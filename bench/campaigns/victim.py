@@ -28,6 +28,7 @@ CONFIG = {
     "num.network.threads": NETWORK_THREADS,
     "queued.max.request.bytes": REQUEST_BYTES_MAX,
     "message.max.bytes": 32 << 20,  # large bombs shall reach the decompressor
+    "log.retention.ms": -1,  # attackers date their records as they like; what the witness reads stays
 }
 
 

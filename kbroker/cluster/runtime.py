@@ -24,7 +24,9 @@ from kbroker.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage,
 from kbroker.cluster.topics import INTERNAL_TOPICS
 from kbroker.config import Config, Dynamic
 from kbroker.protocol.message import ZERO_UUID
+from kbroker.storage.checkpoints import LOG_START_OFFSETS
 from kbroker.storage.log_dirs import LogDirs
+from kbroker.storage.upkeep import Upkeep
 
 T = TypeVar("T")
 MADE_AT_ONCE = 8  # new partitions that have files before a commit is answered; of more, so many a turn after it
@@ -48,7 +50,7 @@ class Replicas:
         self._removals: set[asyncio.TimerHandle] = set()
         self._assign: Assign | None = None
         self._tell_offline: Callable[[Key, Exception], None] | None = None
-        self._upkeep: asyncio.Task[None] | None = None
+        self.upkeep = Upkeep(config, log_dirs, self._in_thread, self._put_offline)
         self._to_make: deque[Key] = deque()  # opened, but their files are still to be made
         self._making: asyncio.Task[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -85,7 +87,7 @@ class Replicas:
         strays = await self._in_thread(prepare)
         self._refresh(image, set(image.topics_by_id))
         self._make_rest()
-        self._upkeep = asyncio.create_task(self._keep_up(), name="kbroker-checkpoints")
+        self.upkeep.start()
         interval_ms = self._config.integer("log.flush.scheduler.interval.ms")
         if interval_ms < NEVER_MS:
             self._flushing = asyncio.create_task(self._keep_flushing(interval_ms / 1000), name="kbroker-flushes")
@@ -108,20 +110,24 @@ class Replicas:
         self._make_rest()
         await self._report_directories(image, changed)
 
-    async def _keep_up(self) -> None:
-        """Checkpoints, and forgets silent producers, for as long as the node runs."""
-        # One writer for all checkpoint files, as often as the more frequent of the two settings asks; 0 does not spin.
-        asked = ("replica.high.watermark.checkpoint.interval.ms", "log.flush.offset.checkpoint.interval.ms")
-        pause = max(1, min(self._config.integer(name) for name in asked)) / 1000
-        check = self._config.integer("producer.id.expiration.check.interval.ms") / 1000
-        loop = asyncio.get_running_loop()
-        expire_at = loop.time() + check
-        while True:
-            await asyncio.sleep(pause)
-            await self._in_thread(self._log_dirs.checkpoint)
-            if loop.time() >= expire_at:
-                expire_at = loop.time() + check
-                await self._in_thread(self._expire_producers)
+    async def raise_starts(self, offsets: Mapping[Key, int]) -> dict[Key, int]:
+        """Deletes the records below an offset, at most the high watermark, of logs here; where each of them starts now.
+
+        It is durable when this returns; a log whose files failed is missing from the answer. Segments go with the next
+        retention check, as in Kafka.
+        """
+        starts: dict[Key, int] = {}
+        try:
+            for key, offset in offsets.items():
+                log = self._handles[key].log
+                assert log is not None, key
+                if not log.offline_errno:
+                    starts[key] = log.raise_start(offset)
+            await self._in_thread(self._log_dirs.checkpoint, (LOG_START_OFFSETS,))
+        except OSError as problem:
+            self.upkeep.failed("a deletion of records failed", problem)
+            return {}
+        return starts
 
     async def _keep_flushing(self, interval_s: float) -> None:
         """flush.ms, looked at as often as log.flush.scheduler.interval.ms says: never, unless it is set."""
@@ -135,13 +141,10 @@ class Replicas:
                     if key in self._handles:
                         self._handles[key].go_offline()
 
-    def _expire_producers(self) -> None:
-        for log in list(self._log_dirs.logs.values()):
-            log.expire_producers()
-
     async def close(self, broker_epoch: int) -> list[OSError]:
         """A clean stop. Whoever still fetches is told that nobody leads here any more. Returns what failed."""
-        for task in (self._upkeep, self._making, self._flushing):
+        self.upkeep.stop()
+        for task in (self._making, self._flushing):
             if task is not None:
                 task.cancel()  # what has no files yet gets them at the next start
         for timer in self._removals:

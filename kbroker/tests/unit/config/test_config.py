@@ -202,8 +202,28 @@ def test_an_internal_setting_is_described_once_it_is_given() -> None:
 
 
 def test_topic_settings_without_effect_are_named() -> None:
-    found = Config().unsupported_topic_settings({"retention.ms": "5", "segment.bytes": "2000000", "gone.setting": "x"})
-    assert [one.name for one in found] == ["retention.ms"]
+    given = {"unclean.leader.election.enable": "true", "retention.ms": "5", "gone.setting": "x"}
+    assert [one.name for one in Config().unsupported_topic_settings(given)] == ["unclean.leader.election.enable"]
+
+
+@pytest.mark.parametrize(
+    ("given", "retention_ms"),
+    [
+        ({}, 604_800_000),
+        ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.minutes": "-5"}, -1),
+        ({"log.retention.ms": "-7"}, -1),
+        ({"log.retention.hours": "0", "log.retention.ms": "9"}, 9),
+    ],
+)
+def test_a_negative_retention_time_of_any_unit_is_none_at_all(given: dict[str, str], retention_ms: int) -> None:
+    assert Config(given).topic_config({})["retention.ms"] == retention_ms
+
+
+@pytest.mark.parametrize("name", ["log.retention.hours", "log.retention.minutes", "log.retention.ms"])
+def test_a_broker_that_keeps_records_for_no_time_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"log\.retention\.ms must be unlimited"):
+        Config({name: "0"})
 
 
 def test_a_properties_file_is_read_as_java_does(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -32,9 +32,9 @@ class Node:
         await self.replicas.close(self.controller.broker_epoch)
 
 
-async def start(*directories: Path, **settings: object) -> Node:
+async def start(*directories: Path, clock: BrokerClock | None = None, **settings: object) -> Node:
     config = Config.load(settings={"log.dirs": [str(path) for path in directories], **settings})
-    clock = BrokerClock()
+    clock = clock or BrokerClock()
     log_dirs = LogDirs.open(config.log_dirs, config.node_id, clock)
     try:
         controller = await Controller.open(config, clock, log_dirs, Random(1))
@@ -50,8 +50,8 @@ async def start(*directories: Path, **settings: object) -> Node:
 
 
 @asynccontextmanager
-async def running(*directories: Path, **settings: object) -> AsyncIterator[Node]:
-    node = await start(*directories, **settings)
+async def running(*directories: Path, clock: BrokerClock | None = None, **settings: object) -> AsyncIterator[Node]:
+    node = await start(*directories, clock=clock, **settings)
     try:
         yield node
     finally:
