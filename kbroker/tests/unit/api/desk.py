@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -134,9 +134,23 @@ class FakePartition:
 class FakeReplicas:
     def __init__(self) -> None:
         self.partitions: dict[tuple[str, int], Any] = {}
+        self.local: set[tuple[str, int]] = set()  # besides those that can be read
+        self.broken: set[tuple[str, int]] = set()  # their files fail
+        self.raised: list[dict[tuple[str, int], int]] = []
 
     def find(self, topic: str, index: int) -> Any:
         return self.partitions.get((topic, index))
+
+    def is_local(self, topic: str, index: int) -> bool:
+        return (topic, index) in self.local
+
+    async def raise_starts(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        self.raised.append(dict(offsets))
+        starts = {}
+        for key in offsets.keys() - self.broken:
+            log = self.partitions[key].log
+            log.log_start_offset = starts[key] = max(log.log_start_offset, offsets[key])
+        return starts
 
 
 class FakeMailbox:
