@@ -10,7 +10,7 @@ from kbroker._core.log.state cimport Log, ReadPlan, TimestampOffset
 cdef void log_read(Log *log, int64_t offset, int64_t bound, int64_t max_bytes, bint at_least_one, ReadPlan *out) noexcept nogil
 # The first record with a timestamp >= `timestamp`.
 cdef void log_offset_for_timestamp(Log *log, int64_t timestamp, TimestampOffset *out) noexcept nogil
-# The first record that carries the largest timestamp.
+# The first record that carries the largest timestamp, deleted ones of the first segment included.
 cdef void log_offset_of_max_timestamp(Log *log, TimestampOffset *out) noexcept nogil
 # OffsetForLeaderEpoch: (epoch, end offset), or (-1, -1).
 cdef void log_end_offset_for_epoch(Log *log, int32_t epoch, int32_t *found_epoch, int64_t *end_offset) noexcept nogil

@@ -289,7 +289,7 @@ cdef void no_offset(TimestampOffset *out) noexcept nogil:
     out.leader_epoch = -1
 
 
-cdef void log_offset_for_timestamp(Log *log, int64_t timestamp, TimestampOffset *out) noexcept nogil:
+cdef void find_timestamp(Log *log, int64_t timestamp, bint below_start, TimestampOffset *out) noexcept nogil:
     cdef Segment *s
     cdef int64_t position = 0
     cdef int64_t end = 0
@@ -303,7 +303,7 @@ cdef void log_offset_for_timestamp(Log *log, int64_t timestamp, TimestampOffset 
         if not usable(log):
             out.error = KAFKA_STORAGE_ERROR
         else:
-            start_offset = log.start_offset
+            start_offset = 0 if below_start else log.start_offset
             for i in range(log.segment_count):
                 if log.segments[i].base_offset <= after or log.segments[i].size_bytes == 0:
                     continue
@@ -328,6 +328,10 @@ cdef void log_offset_for_timestamp(Log *log, int64_t timestamp, TimestampOffset 
         segment_release(s)
 
 
+cdef void log_offset_for_timestamp(Log *log, int64_t timestamp, TimestampOffset *out) noexcept nogil:
+    find_timestamp(log, timestamp, False, out)
+
+
 cdef void log_offset_of_max_timestamp(Log *log, TimestampOffset *out) noexcept nogil:
     cdef int64_t largest = -2      # below the -1 of records without a timestamp: of those the first is the answer
     cdef int32_t i
@@ -346,7 +350,7 @@ cdef void log_offset_of_max_timestamp(Log *log, TimestampOffset *out) noexcept n
                 largest = log.segments[i].max_timestamp
     pthread_mutex_unlock(&log.lock)
     if out.error == NONE and largest >= -1:
-        log_offset_for_timestamp(log, largest, out)
+        find_timestamp(log, largest, True, out)      # as Kafka: a deleted record counts until its segment goes
 
 
 cdef void log_end_offset_for_epoch(Log *log, int32_t epoch, int32_t *found_epoch, int64_t *end_offset) noexcept nogil:

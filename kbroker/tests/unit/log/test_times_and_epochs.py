@@ -59,6 +59,21 @@ def test_records_below_the_start_are_not_found(open_log: OpenLog) -> None:
     assert log.offset_for_timestamp(NOW_MS) == (2, NOW_MS + 3, 0)
 
 
+def test_the_largest_timestamp_may_be_a_deleted_records_until_its_segment_goes(open_log: OpenLog) -> None:
+    log = open_log()
+    log.append(at(1, 9))
+    log.append(at(4, 5))
+    log.high_watermark = 4
+    log.raise_start(2)
+    assert log.offset_of_max_timestamp() == (1, NOW_MS + 9, 0)
+    log.roll()
+    log.append(at(3))
+    log.high_watermark = 5
+    log.raise_start(4)
+    log.retire()
+    assert log.offset_of_max_timestamp() == (4, NOW_MS + 3, 0)
+
+
 def test_a_closed_segment_ends_its_time_index_with_its_largest_timestamp(open_log: OpenLog, tmp_path: Path) -> None:
     log = open_log()
     log.append(at(3, 1))
