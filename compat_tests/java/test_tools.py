@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -27,6 +28,7 @@ _SERVED = (
     "ApiVersions",
     "CreateTopics",
     "DeleteTopics",
+    "DeleteRecords",
     "InitProducerId",
     "OffsetForLeaderEpoch",
     "DescribeConfigs",
@@ -127,6 +129,22 @@ def offsets(broker: Broker, topic: str) -> Any:
     return outcome
 
 
+def deleted_records(broker: Broker, topic: str) -> Any:
+    _create(broker, topic)
+    _tool(broker, "kafka-console-producer", "--topic", topic, stdin=b"a\nb\nc\nd\n")
+    outcome = {}
+    for offset in (2, 9, -1):
+        asked = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": offset}]}
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(asked, file)
+            file.flush()
+            told = _told(_tool(broker, "kafka-delete-records", "--offset-json-file", file.name))
+        told["out"] = [line for line in told["out"] if " ERROR [AdminClient" not in line]  # the tool's log, with a time
+        outcome[str(offset)] = told
+        outcome[f"start after {offset}"] = _told(_tool(broker, "kafka-get-offsets", "--topic", topic, "--time", "-2"))
+    return outcome
+
+
 def api_versions(broker: Broker, topic: str) -> Any:
     """The ranges of what kbroker serves are Kafka's own."""
     told = _tool(broker, "kafka-broker-api-versions")
@@ -201,6 +219,7 @@ TOOL_SCENARIOS: dict[str, Callable[[Broker, str], Any]] = {
     "kafka-topics, refused": topics_refused,
     "kafka-console-producer and -consumer": console_producer_and_consumer,
     "kafka-get-offsets": offsets,
+    "kafka-delete-records": deleted_records,
     "kafka-broker-api-versions": api_versions,
     "kafka-configs, topic": topic_configs,
     "kafka-configs, a topic altered": configs_altered,

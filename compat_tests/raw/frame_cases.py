@@ -19,6 +19,7 @@ SERVED = (
     "ApiVersions",
     "CreateTopics",
     "DeleteTopics",
+    "DeleteRecords",
     "InitProducerId",
     "OffsetForLeaderEpoch",
     "DescribeConfigs",

@@ -11,6 +11,7 @@ import pytest
 from compat_tests.harness import Broker, DiffersError, Results, compare
 from compat_tests.raw import (
     config_cases,
+    delete_cases,
     fetch_cases,
     frame_cases,
     life_cases,
@@ -27,6 +28,7 @@ _MODULES = (
     produce_cases,
     fetch_cases,
     offset_cases,
+    delete_cases,
     topic_cases,
     config_cases,
     life_cases,
