@@ -25,6 +25,7 @@ TOPIC_ID, SHELF_ID = b"the id of fuzzed", b"the id of shelf."  # replaced by the
 CLIENTS = ("fuzz", "", None)
 NOW = 1_790_000_000_000
 VARIANTS = 4  # of each version
+DELETE_RECORDS = 21
 
 # What keeps a campaign short and a broker small: waits in milliseconds, sizes, and topics from a short list.
 MODEST: dict[str, tuple[Any, ...]] = {
@@ -113,6 +114,8 @@ class Filler:
                 return chance.choice(self.batches)
             case "string":
                 creating = root.KEY in (19, 20) and name in ("name", "topic_names")
+                if root.KEY == DELETE_RECORDS:
+                    return chance.choice((TOPIC, "unknown"))
                 return chance.choice(MADE if creating else (TOPIC, TOPIC, SHELF, "unknown"))
             case "uuid":
                 return chance.choice((TOPIC_ID, TOPIC_ID, SHELF_ID)) if "topic" in name else bytes(16)
