@@ -30,7 +30,6 @@ from kbroker.storage.upkeep import Upkeep
 
 T = TypeVar("T")
 MADE_AT_ONCE = 8  # new partitions that have files before a commit is answered; of more, so many a turn after it
-NEVER_MS = 1 << 53  # an interval beyond this, such as Kafka's default of the largest integer, does not come round
 Key = tuple[str, int]
 Assign = Callable[[Mapping[tuple[bytes, int], bytes]], Awaitable[None]]
 
@@ -53,7 +52,6 @@ class Replicas:
         self.upkeep = Upkeep(config, log_dirs, self._in_thread, self._put_offline)
         self._to_make: deque[Key] = deque()  # opened, but their files are still to be made
         self._making: asyncio.Task[None] | None = None
-        self._flushing: asyncio.Task[None] | None = None
         self._syncer = SyncThreads()
 
     def find(self, topic: str, partition: int) -> PartitionHandle | None:
@@ -88,9 +86,6 @@ class Replicas:
         self._refresh(image, set(image.topics_by_id))
         self._make_rest()
         self.upkeep.start()
-        interval_ms = self._config.integer("log.flush.scheduler.interval.ms")
-        if interval_ms < NEVER_MS:
-            self._flushing = asyncio.create_task(self._keep_flushing(interval_ms / 1000), name="kbroker-flushes")
         return strays
 
     async def on_commit(self, image: ClusterImage, delta: Delta) -> None:
@@ -129,24 +124,11 @@ class Replicas:
             return {}
         return starts
 
-    async def _keep_flushing(self, interval_s: float) -> None:
-        """flush.ms, looked at as often as log.flush.scheduler.interval.ms says: never, unless it is set."""
-        while True:
-            await asyncio.sleep(max(interval_s, 0.001))
-            for key, log in list(self._log_dirs.logs.items()):
-                try:
-                    await self._in_thread(log.flush_if_due)
-                except OSError as problem:
-                    self._put_offline(key, problem)
-                    if key in self._handles:
-                        self._handles[key].go_offline()
-
     async def close(self, broker_epoch: int) -> list[OSError]:
         """A clean stop. Whoever still fetches is told that nobody leads here any more. Returns what failed."""
         self.upkeep.stop()
-        for task in (self._making, self._flushing):
-            if task is not None:
-                task.cancel()  # what has no files yet gets them at the next start
+        if self._making is not None:
+            self._making.cancel()  # what has no files yet gets them at the next start
         for timer in self._removals:
             timer.cancel()  # the next start finishes it
         for handle in self._handles.values():

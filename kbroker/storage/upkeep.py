@@ -1,4 +1,4 @@
-"""What a node does to its logs without being asked: checkpoints, expiry of producers, retention, removal of files.
+"""What a node does to its logs unasked: checkpoints, flushes, expiry of producers, retention, removal of files.
 
 Owned by the control loop, which only decides what is due, by the broker's clock. Files are touched in the thread of
 whoever owns the LogDirs, in turns, so that a commit never waits for all of them; retired files are removed in yet
@@ -52,7 +52,9 @@ class Upkeep:
         expiry = self._config.integer("producer.id.expiration.check.interval.ms")
         check = self._config.integer("log.retention.check.interval.ms")
         first = self._config.integer("log.initial.task.delay.ms")
+        flush = self._config.integer("log.flush.scheduler.interval.ms")  # by default the largest there is: never
         self._chores.every("a checkpoint", pause, self._checkpoint, first_ms=now + pause)
+        self._chores.every("a flush", flush, self._flush, first_ms=now + flush)
         self._chores.every("the expiry of producers", expiry, self._expire_producers, first_ms=now + expiry)
         self._chores.every("a retention check", check, self._retain, first_ms=now + first)
         self._spawn(self._keep_up())
@@ -83,6 +85,14 @@ class Upkeep:
 
     async def _checkpoint(self) -> None:
         await self._in_thread(self._log_dirs.checkpoint)
+
+    async def _flush(self) -> None:
+        """flush.ms: one log at a time, for each may wait long for its disk."""
+        for key, log in await self._in_thread(lambda: list(self._log_dirs.logs.items())):
+            try:
+                await self._in_thread(log.flush_if_due)
+            except OSError as problem:
+                self._on_failed_log(key, problem)
 
     async def _expire_producers(self) -> None:
         def expire() -> None:
@@ -115,7 +125,7 @@ class Upkeep:
         if log is not None and log.offline_errno:
             self._put_offline(key, problem)
         else:
-            self.failed(f"retention of {key[0]}-{key[1]} failed", problem)
+            self.failed(f"upkeep of {key[0]}-{key[1]} failed", problem)
 
 
 async def _remove(files: list[Path]) -> None:
