@@ -195,6 +195,8 @@ cdef int read_config(object config, LogConfig *out) except -1:
     out.segment_index_bytes = <int32_t> number(config, "segment.index.bytes", 10485760, 4, 0x7fffffff)
     out.index_interval_bytes = <int32_t> number(config, "index.interval.bytes", 4096, 0, 0x7fffffff)
     out.segment_ms = number(config, "segment.ms", 604800000, 1, most)
+    if out.rules.keys_required:              # what must be compacted in time must leave the active segment in time
+        out.segment_ms = min(out.segment_ms, number(config, "max.compaction.lag.ms", most, 1, most))
     out.segment_jitter_ms = number(config, "segment.jitter.ms", 0, 0, most)
     out.producer_id_expiration_ms = number(config, "producer.id.expiration.ms", 86400000, 1, most)
     out.delete_old = "delete" in policies

@@ -71,6 +71,7 @@ cdef struct Log:
     ProducerTable producers
     LeaderEpochs epochs
     bint names_changed              # files came or went since the directory was last synced
+    int64_t cuts                    # how often the end was cut off: what a cleaner has read before is void
     uint32_t recent_next     # batches noted so far, modulo 2**32
     uint32_t recent_count
     RecentBatch recent[32]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kbroker._core.log.partition_log import PartitionLog
-from kbroker._core.record.records import Record, build_batch, iterate
+from kbroker._core.record.records import Record, batches, build_batch, iterate
 from kbroker.tests.unit.log.conftest import NOW_MS
 
 
@@ -30,7 +30,7 @@ def read_all(log: PartitionLog, offset: int | None = None, max_bytes: int = 1 <<
         if not data:
             break
         records += [record for record in iterate(data) if record.offset >= at]
-        at = records[-1].offset + 1
+        at = batches(data)[-1].last_offset + 1
     return records
 
 

@@ -1,0 +1,190 @@
+# The dance of names around a compaction.
+from libc.errno cimport ENOENT
+from libc.stdint cimport int32_t, int64_t
+
+from kbroker._core.log.append cimport forget_positions
+from kbroker._core.log.files cimport (
+    CREATE_EMPTY, PATH_BYTES, open_file, path_of_segment, pthread_mutex_lock, pthread_mutex_unlock, remove_path, rename_path,
+    sync_file, sync_path,
+)
+from kbroker._core.log.open_files cimport files_forget, files_note
+from kbroker._core.log.segment cimport Segment, segment_mark_empty, segment_release, segment_write_indexes
+from kbroker._core.log.state cimport go_offline, usable
+
+cdef enum:
+    OLD_SUFFIXES = 5
+
+
+cdef const char *suffix_at(int i) noexcept nogil:
+    # Of a cleaned segment: the first three. Of an old one: all; the snapshot goes with all but the first.
+    if i == 0:
+        return ".log"
+    if i == 1:
+        return ".index"
+    if i == 2:
+        return ".timeindex"
+    return ".txnindex" if i == 3 else ".snapshot"
+
+
+cdef const char *cleaned_at(int i) noexcept nogil:
+    if i == 0:
+        return ".log.cleaned"
+    return ".index.cleaned" if i == 1 else ".timeindex.cleaned"
+
+
+cdef const char *swap_at(int i) noexcept nogil:
+    if i == 0:
+        return ".log.swap"
+    return ".index.swap" if i == 1 else ".timeindex.swap"
+
+
+cdef const char *deleted_at(int i) noexcept nogil:
+    if i == 0:
+        return ".log.deleted"
+    if i == 1:
+        return ".index.deleted"
+    if i == 2:
+        return ".timeindex.deleted"
+    return ".txnindex.deleted" if i == 3 else ".snapshot.deleted"
+
+
+cdef int create(const Segment *s, const char *suffix) noexcept nogil:
+    cdef char path[PATH_BYTES]
+    cdef int rc = path_of_segment(path, s.directory, s.base_offset, suffix)
+    return open_file(path, CREATE_EMPTY) if rc == 0 else rc
+
+
+cdef int cleaned_create(Segment *s) noexcept nogil:
+    s.fd = create(s, cleaned_at(0))
+    if s.fd < 0:
+        return s.fd
+    s.offset_index.fd = create(s, cleaned_at(1))
+    if s.offset_index.fd < 0:
+        return s.offset_index.fd
+    s.time_index.fd = create(s, cleaned_at(2))
+    if s.time_index.fd < 0:
+        return s.time_index.fd
+    segment_mark_empty(s)
+    return 0
+
+
+cdef int cleaned_sync(Segment *s) noexcept nogil:
+    cdef int rc = segment_write_indexes(s, True)
+    if rc == 0:
+        rc = sync_file(s.fd)
+    if rc == 0:
+        rc = sync_file(s.offset_index.fd)
+    if rc == 0:
+        rc = sync_file(s.time_index.fd)
+    return rc
+
+
+cdef void cleaned_remove(const Segment *s) noexcept nogil:
+    cdef char path[PATH_BYTES]
+    cdef int i
+    for i in range(3):
+        if path_of_segment(path, s.directory, s.base_offset, cleaned_at(i)) == 0:
+            remove_path(path)
+        if path_of_segment(path, s.directory, s.base_offset, swap_at(i)) == 0:
+            remove_path(path)
+
+
+cdef int rename_one(const Segment *s, const char *before, const char *after, int32_t *steps_left) noexcept nogil:
+    cdef char old[PATH_BYTES]
+    cdef char new[PATH_BYTES]
+    cdef int rc
+    if steps_left[0] == 0:
+        return STOPPED
+    if steps_left[0] > 0:
+        steps_left[0] -= 1
+    rc = path_of_segment(old, s.directory, s.base_offset, before)
+    if rc == 0:
+        rc = path_of_segment(new, s.directory, s.base_offset, after)
+    return rename_path(old, new) if rc == 0 else rc
+
+
+cdef int retire_files(const Segment *s, bint with_snapshot, int32_t *steps_left) noexcept nogil:
+    cdef int i, rc
+    for i in range(OLD_SUFFIXES if with_snapshot else OLD_SUFFIXES - 1):
+        rc = rename_one(s, suffix_at(i), deleted_at(i), steps_left)
+        if rc != 0 and not (rc == -ENOENT and i > 0):
+            return rc                        # a segment need not have every file, but it has a log
+    return 0
+
+
+cdef int rename_all(Segment **old, int32_t count, Segment *cleaned, int32_t *steps_left, bint *begun) noexcept nogil:
+    cdef int32_t i
+    cdef int rc
+    begun[0] = False
+    for i in range(3):
+        rc = rename_one(cleaned, cleaned_at(i), swap_at(i), steps_left)
+        if rc != 0:
+            return rc
+    begun[0] = True
+    for i in range(count):
+        rc = retire_files(old[i], i > 0, steps_left)
+        if rc != 0:
+            return rc
+    for i in range(2, -1, -1):
+        rc = rename_one(cleaned, swap_at(i), suffix_at(i), steps_left)
+        if rc != 0:
+            return rc
+    return 0
+
+
+cdef int32_t place_of(const Log *log, Segment **old, int32_t count) noexcept nogil:
+    # Where the old segments stand in the log, one after the other; -1: not any more.
+    cdef int32_t first, i
+    for first in range(log.segment_count - count):   # the last segment is never cleaned
+        if log.segments[first] == old[0]:
+            for i in range(count):
+                if log.segments[first + i] != old[i]:
+                    return -1
+            return first
+    return -1
+
+
+cdef void take_place(Log *log, int32_t first, int32_t count, Segment *cleaned) noexcept nogil:
+    cdef Segment *s
+    cdef int32_t i
+    for i in range(first, first + count):
+        s = log.segments[i]
+        cleaned.next_offset = s.next_offset
+        cleaned.created_ms = s.created_ms
+        files_forget(log.files, s)
+        segment_release(s)                   # whoever still reads has its descriptor
+    log.segments[first] = cleaned
+    for i in range(first + count, log.segment_count):
+        log.segments[i - count + 1] = log.segments[i]
+    log.segment_count -= count - 1
+    forget_positions(log)
+    files_note(log.files, cleaned)
+
+
+cdef void sync_names(Log *log) noexcept nogil:
+    # The swap stands; a directory that cannot be synced takes its log offline, as any failed sync does.
+    cdef int rc = sync_path(log.directory)
+    if rc != 0:
+        pthread_mutex_lock(&log.lock)
+        if not log.closed:
+            go_offline(log, rc)
+        pthread_mutex_unlock(&log.lock)
+
+
+cdef int swap_in(Log *log, Segment **old, int32_t count, Segment *cleaned, int64_t cuts, int32_t *steps_left) noexcept nogil:
+    cdef bint begun = False
+    cdef int32_t first = -1
+    cdef int rc = LOG_CHANGED
+    pthread_mutex_lock(&log.lock)
+    if usable(log) and log.cuts == cuts:
+        first = place_of(log, old, count)
+    if first >= 0:
+        rc = rename_all(old, count, cleaned, steps_left, &begun)
+        if rc == 0:
+            take_place(log, first, count, cleaned)
+        elif begun:
+            go_offline(log, rc)
+    pthread_mutex_unlock(&log.lock)
+    if rc == 0:
+        sync_names(log)
+    return rc
