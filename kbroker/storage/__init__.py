@@ -1,1 +1,1 @@
-"""Files of a data directory other than logs themselves. Doors: `log_dirs` (LogDirs), `checkpoints`, `upkeep`."""
+"""A data directory and the upkeep of what is in it. Doors: `log_dirs` (LogDirs), `checkpoints`, `upkeep`, `cleaner`."""

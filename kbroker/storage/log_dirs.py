@@ -11,6 +11,7 @@ Every function may be called from a worker thread, but from one at a time: the e
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
@@ -37,6 +38,7 @@ from kbroker.storage.checkpoints import (
     write_offsets,
     write_whole,
 )
+from kbroker.storage.turns import Turns
 
 META_PROPERTIES = "meta.properties"
 LOCK = ".lock"
@@ -45,10 +47,15 @@ METADATA_DIRECTORY = "__cluster_metadata-0"
 DELETED, STRAY = "-delete", "-stray"
 
 # What each checkpoint file tells of the logs of one directory.
-_REACHED: dict[str, Callable[[dict[tuple[str, int], PartitionLog]], Offsets]] = {
-    RECOVERY_POINTS: lambda logs: {key: log.recovery_point for key, log in logs.items()},
-    HIGH_WATERMARKS: lambda logs: {key: log.high_watermark for key, log in logs.items()},
-    LOG_START_OFFSETS: lambda logs: {key: start for key, log in logs.items() if (start := log.log_start_offset) > 0},
+_REACHED: dict[str, Callable[[LogDir, dict[tuple[str, int], PartitionLog]], Offsets]] = {
+    RECOVERY_POINTS: lambda _home, logs: {key: log.recovery_point for key, log in logs.items()},
+    HIGH_WATERMARKS: lambda _home, logs: {key: log.high_watermark for key, log in logs.items()},
+    LOG_START_OFFSETS: lambda _home, logs: {
+        key: start for key, log in logs.items() if (start := log.log_start_offset) > 0
+    },
+    CLEANER_OFFSETS: lambda home, logs: {
+        key: offset for key, offset in home.cleaner_offsets.copy().items() if key in logs
+    },
 }
 
 
@@ -125,6 +132,7 @@ class LogDir:
         self.recovery_points: Offsets = {}
         self.high_watermarks: Offsets = {}
         self.log_start_offsets: Offsets = {}
+        self.cleaner_offsets: Offsets = {}  # how far each log is compacted
 
 
 class LogDirs:
@@ -137,6 +145,7 @@ class LogDirs:
         self.clock = clock
         self._files = FileBudget()  # one for all logs: thousands of partitions, bounded descriptors
         self._written: dict[Path, dict[str, Offsets]] = {}  # as the checkpoint files have it
+        self.turns = Turns()  # retention and the cleaner keep out of each other's way
 
     @classmethod
     def open(cls, paths: list[Path], node_id: int, clock: BrokerClock, cluster_id: str | None = None) -> LogDirs:
@@ -234,6 +243,16 @@ class LogDirs:
     def directory_id_of(self, topic: str, partition: int) -> bytes:
         return self._home[(topic, partition)].meta.directory_id
 
+    def cleaned_to(self, key: tuple[str, int]) -> int | None:
+        """Where the last compaction ended. From any thread, as the next one."""
+        home = self._home.get(key)
+        return None if home is None else home.cleaner_offsets.get(key)
+
+    def note_cleaned(self, key: tuple[str, int], offset: int) -> None:
+        home = self._home.get(key)
+        if home is not None:
+            home.cleaner_offsets[key] = offset
+
     def delete_logs(self, keys: Iterable[tuple[str, int]]) -> list[Path]:
         """Closes and renames partitions; the caller removes the returned directories when their delay is over.
 
@@ -254,7 +273,12 @@ class LogDirs:
                 if os.path.isdir(path):
                     retired.append(path.rename(_retired_name(path, DELETED)))
                     homes.add(one.path)
-                for offsets in (one.recovery_points, one.high_watermarks, one.log_start_offsets):
+                for offsets in (
+                    one.recovery_points,
+                    one.high_watermarks,
+                    one.log_start_offsets,
+                    one.cleaner_offsets,
+                ):
                     offsets.pop(key, None)
         for path in homes:
             sync_directory(path)
@@ -270,10 +294,8 @@ class LogDirs:
         for home in self.dirs:
             logs = {key: log for key, log in self.logs.items() if self._home[key] is home}
             written = self._written.setdefault(home.path, {})
-            offsets = {name: _REACHED[name](logs) for name in names}
+            offsets = {name: _REACHED[name](home, logs) for name in names}
             changed = {name: reached for name, reached in offsets.items() if written.get(name) != reached}
-            if not (home.path / CLEANER_OFFSETS).exists():
-                changed[CLEANER_OFFSETS] = {}
             for name, reached in changed.items():
                 write_offsets(home.path / name, reached, sync_name=False)
             if changed:
@@ -396,6 +418,8 @@ def _admit(path: Path, lock: int, meta: MetaProperties | None, node_id: int, clu
         home.log_start_offsets = read_offsets(path / LOG_START_OFFSETS)
     except BrokenCheckpointError as problem:
         raise DataDirectoryError(str(problem)) from None
+    with contextlib.suppress(BrokenCheckpointError):  # without it everything is compacted once more
+        home.cleaner_offsets = read_offsets(path / CLEANER_OFFSETS)
     home.clean, home.previous_broker_epoch = _take_marker(path / CLEAN_SHUTDOWN)
     return home
 
