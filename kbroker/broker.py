@@ -27,7 +27,7 @@ from kbroker.api import REGISTRY
 from kbroker.api.context import Rooms
 from kbroker.api.k18_api_versions import bodies
 from kbroker.api.producer_ids import ProducerIds
-from kbroker.config import Config, ConfigError
+from kbroker.config import Config, ConfigError, Dynamic
 from kbroker.gateway import Gateway
 from kbroker.listeners import Listener
 from kbroker.memory import memory_bytes
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kbroker._core.partitions import ViewHandle
     from kbroker.cluster.delta import Delta
     from kbroker.cluster.image import ClusterImage
+    from kbroker.storage.cleaner import LogCleaner
     from kbroker.storage.retention import Retired
 
 EVENTS_EVERY_S = 1.0  # how often the data plane is asked what should be logged
@@ -222,6 +223,7 @@ class _Node:
         self._timers: list[asyncio.Task[None]] = []
         self._undo: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._gateway: Gateway | None = None
+        self._cleaner: LogCleaner | None = None
 
     async def start(self) -> list[Listener]:
         """The listeners as clients reach them. If a step fails, those before it are taken back."""
@@ -256,12 +258,40 @@ class _Node:
         strays = await self._replicas.start(self._controller.image)
         self._controller.listen(self._replicas.on_commit)
         self._controller.listen(self._on_commit)
+        self._start_cleaner()
         await self._controller.register(advertised)
         self._publish_apis(self._controller.image)
         self._open_gateway()
         self._core.start()
         self._tell(strays, advertised)
         return advertised
+
+    def _start_cleaner(self) -> None:
+        from kbroker.storage.cleaner import CleanerSettings, LogCleaner
+
+        config, controller = self._config, self._controller
+
+        def dynamic() -> Dynamic:
+            image = controller.image  # the loop may be changing it, so each mapping is copied in one go
+            return Dynamic(image.broker_configs(config.node_id).copy(), image.broker_configs(None).copy())
+
+        def settings() -> CleanerSettings:
+            now = dynamic()
+            return CleanerSettings.of(lambda name: config.broker_value(name, now))
+
+        def topic_config(topic: str) -> Mapping[str, Any]:
+            return config.topic_config(controller.image.topic_configs(topic).copy(), dynamic())
+
+        if config.flag("log.cleaner.enable"):
+            self._cleaner = LogCleaner(self._log_dirs, self._broker.clock, settings, topic_config, self._log)
+            self._cleaner.start()
+            self._undo.append(self._stop_cleaner)
+
+    async def _stop_cleaner(self) -> None:
+        import asyncio
+
+        if self._cleaner is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._cleaner.stop)
 
     def _open_gateway(self) -> None:
         import asyncio
@@ -302,6 +332,7 @@ class _Node:
             task.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)
         self._log_events()
+        await self._stop_cleaner()
         broker_epoch = self._controller.broker_epoch
         failed = []
         try:

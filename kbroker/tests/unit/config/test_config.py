@@ -37,8 +37,8 @@ def test_an_unknown_setting_is_refused_with_the_closest_name() -> None:
 
 
 def test_a_known_setting_without_effect_is_reported() -> None:
-    config = Config({"log.cleaner.threads": "4", "num.partitions": "4", "log.cleaner.enable": "true"})
-    assert [(one.name, one.value) for one in config.unsupported] == [("log.cleaner.threads", "4")]
+    config = Config({"background.threads": "4", "num.partitions": "4", "log.cleaner.enable": "true"})
+    assert [(one.name, one.value) for one in config.unsupported] == [("background.threads", "4")]
 
 
 def test_a_secret_without_effect_is_reported_without_its_value() -> None:
