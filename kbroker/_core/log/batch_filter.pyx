@@ -5,7 +5,7 @@ from libc.string cimport memcpy
 
 from kbroker._core.limits cimport DECOMPRESSED_BATCH_MAX_BYTES
 from kbroker._core.log.id_map cimport IdSlot, ids_clear, ids_find
-from kbroker._core.log.offset_map cimport map_get
+from kbroker._core.log.offset_map cimport KEYS_AT_ONCE, KeyHash, map_get, map_hash
 from kbroker._core.log.transactions cimport txns_on_batch, txns_on_marker
 from kbroker._core.record.batch cimport (
     ATTR_CODEC, ATTR_CONTROL, ATTR_DELETE_HORIZON, ATTR_LOG_APPEND_TIME, ATTR_TRANSACTIONAL, BATCH_HEADER_BYTES,
@@ -25,6 +25,20 @@ from kbroker._core.wire.cursor cimport store_be16, store_be32, store_be64
 cdef enum:
     RECORD_SPARE_BYTES = 20      # how much longer a record can get when its deltas and its length are written anew
     NO_TIMESTAMP = -1
+
+
+cdef enum Fate:
+    GOES = 0
+    STAYS = 1
+    ASK_THE_MAP = 2
+
+# A record that is being decided on.
+cdef struct Candidate:
+    Fate fate
+    bint tombstone
+    int64_t offset
+    int64_t timestamp
+    KeyHash key
 
 
 # What was found out about one batch.
@@ -79,12 +93,12 @@ cdef int judge_batch(BatchFilter *f, const uint8_t *batch, Judged *out) noexcept
     return 0
 
 
-cdef inline bint stays(const BatchFilter *f, const RecordView *record, int64_t offset, bint deletes_stay) noexcept nogil:
-    if offset > f.latest_offset:
-        return True
-    if record.key_length < 0:
-        return False
-    return (record.value_length >= 0 or deletes_stay) and offset >= map_get(f.map, record.key, record.key_length)
+cdef inline Fate fate_of(const BatchFilter *f, const RecordView *record, int64_t offset, bint control, bint deletes_stay) noexcept nogil:
+    if control or offset > f.latest_offset:
+        return STAYS
+    if record.key_length < 0 or (record.value_length < 0 and not deletes_stay):
+        return GOES
+    return ASK_THE_MAP
 
 
 cdef int open_batch(BatchFilter *f, const uint8_t *batch, RecordWalk *walk) noexcept nogil:
@@ -100,27 +114,46 @@ cdef int open_batch(BatchFilter *f, const uint8_t *batch, RecordWalk *walk) noex
     return -EBADMSG
 
 
+cdef void decide(BatchFilter *f, const Candidate *candidates, int32_t count, int32_t first, Judged *out) noexcept nogil:
+    # Records first, first + 1, ... of a batch.
+    cdef const Candidate *one
+    cdef int32_t i
+    for i in range(count):
+        one = &candidates[i]
+        f.kept.data[first + i] = one.fate == STAYS or (
+            one.fate == ASK_THE_MAP and one.offset >= map_get(f.map, &one.key))
+        if f.kept.data[first + i]:
+            if out.kept == 0:
+                out.first_timestamp = one.timestamp
+            out.kept += 1
+            out.tombstones = out.tombstones or one.tombstone
+            out.max_timestamp = max(out.max_timestamp, one.timestamp)
+
+
 cdef int judge_records(BatchFilter *f, const uint8_t *batch, RecordWalk walk, Judged *out) noexcept nogil:
     cdef RecordView record
-    cdef int64_t offset = 0
-    cdef int64_t timestamp = 0
+    cdef Candidate candidates[KEYS_AT_ONCE]
+    cdef Candidate *one
+    cdef int32_t count = 0
     cdef int32_t index = 0
     cdef bint control = batch_attributes(batch) & ATTR_CONTROL != 0
     cdef bint deletes_stay = not has_horizon(batch) or f.now_ms < batch_base_timestamp(batch)
     if not scratch_reserve(&f.kept, walk.left):
         return -ENOMEM
     while walk.left > 0:
-        if next_record(&walk, &record, &offset, &timestamp) != RECORD_FINE:
+        one = &candidates[count]
+        if next_record(&walk, &record, &one.offset, &one.timestamp) != RECORD_FINE:
             f.reason = b"a batch does not hold the records its header counts"
             return -EBADMSG
-        f.kept.data[index] = control or stays(f, &record, offset, deletes_stay)
-        if f.kept.data[index]:
-            if out.kept == 0:
-                out.first_timestamp = timestamp
-            out.kept += 1
-            out.tombstones = out.tombstones or record.value_length < 0
-            out.max_timestamp = max(out.max_timestamp, timestamp)
-        index += 1
+        one.fate = fate_of(f, &record, one.offset, control, deletes_stay)
+        one.tombstone = record.value_length < 0
+        if one.fate == ASK_THE_MAP:
+            map_hash(f.map, record.key, record.key_length, &one.key)
+        count += 1
+        if count == KEYS_AT_ONCE or walk.left == 0:
+            decide(f, candidates, count, index, out)
+            index += count
+            count = 0
     return 0
 
 

@@ -15,7 +15,7 @@ from kbroker._core.log.directory cimport add_offset
 from kbroker._core.log.files cimport pthread_mutex_lock, pthread_mutex_unlock, read_at, write_at
 from kbroker._core.log.id_map cimport ids_clear, ids_put
 from kbroker._core.log.lookup cimport position_of, segment_of
-from kbroker._core.log.offset_map cimport MAP_ENTRY_BYTES, map_free, map_make, map_put
+from kbroker._core.log.offset_map cimport KEYS_AT_ONCE, MAP_ENTRY_BYTES, KeyHash, map_free, map_hash, map_make, map_put
 from kbroker._core.log.open_files cimport files_forget, files_open_indexes, files_open_log
 from kbroker._core.log.offset_index cimport OFFSET_ENTRY_BYTES
 from kbroker._core.log.partition_log cimport PartitionLog, log_last_stable_offset
@@ -238,11 +238,23 @@ cdef int begin_copying(Cleaning *c) noexcept nogil:
     return 0
 
 
+cdef bint put_keys(Cleaning *c, const KeyHash *keys, const int64_t *offsets, int32_t count) noexcept nogil:
+    # False: the map is full. What it knows ends before the key it did not take.
+    cdef int32_t i
+    for i in range(count):
+        if not map_put(&c.map, &keys[i], offsets[i]):
+            return False
+        c.filter.latest_offset = offsets[i]
+    return True
+
+
 cdef int map_records(Cleaning *c, const uint8_t *batch) noexcept nogil:
     # 1: the map is full; 0; -errno.
     cdef RecordWalk walk
     cdef RecordView record
-    cdef int64_t offset = 0
+    cdef KeyHash keys[KEYS_AT_ONCE]
+    cdef int64_t offsets[KEYS_AT_ONCE]
+    cdef int32_t count = 0
     cdef int64_t timestamp = 0
     cdef int rc = open_records(batch, &c.filter.inflated, DECOMPRESSED_BATCH_MAX_BYTES, &walk)
     if rc != 0:
@@ -250,14 +262,16 @@ cdef int map_records(Cleaning *c, const uint8_t *batch) noexcept nogil:
                     else b"a batch cannot be decompressed")
         return -EBADMSG
     while walk.left > 0:
-        if next_record(&walk, &record, &offset, &timestamp) != RECORD_FINE:
+        if next_record(&walk, &record, &offsets[count], &timestamp) != RECORD_FINE:
             c.reason = b"a batch does not hold the records its header counts"
             return -EBADMSG
-        if offset < c.first_dirty_offset:
-            continue
-        if record.key_length >= 0 and not map_put(&c.map, record.key, record.key_length, offset):
-            return 1
-        c.filter.latest_offset = offset
+        if record.key_length >= 0 and offsets[count] >= c.first_dirty_offset:
+            map_hash(&c.map, record.key, record.key_length, &keys[count])
+            count += 1
+        if count == KEYS_AT_ONCE or walk.left == 0:
+            if not put_keys(c, keys, offsets, count):
+                return 1
+            count = 0
     return 0
 
 

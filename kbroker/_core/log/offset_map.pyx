@@ -8,8 +8,10 @@ cdef extern from *:
     static inline unsigned long long kb_scale(unsigned long long hash, unsigned long long slots) {
         return (unsigned long long) (((unsigned __int128) hash * slots) >> 64);   /* hash / 2**64 of the way */
     }
+    #define kb_prefetch(address) __builtin_prefetch(address)
     """
     uint64_t kb_scale(uint64_t hash, uint64_t slots) nogil
+    void kb_prefetch(const void *address) nogil
 
 cdef struct Sip:
     uint64_t v0, v1, v2, v3
@@ -47,7 +49,7 @@ cdef inline uint64_t sip_end(Sip *s) noexcept nogil:
     return s.v0 ^ s.v1 ^ s.v2 ^ s.v3
 
 
-cdef void hash_key(const uint64_t *secret, const uint8_t *key, int32_t length, uint64_t *low, uint64_t *high) noexcept nogil:
+cdef void hash_key(const uint64_t *secret, const uint8_t *key, int32_t length, KeyHash *out) noexcept nogil:
     # SipHash-2-4 with 128 bits of output, on a little-endian machine to the letter.
     cdef Sip s
     cdef uint64_t word = 0
@@ -65,9 +67,9 @@ cdef void hash_key(const uint64_t *secret, const uint8_t *key, int32_t length, u
         memcpy(&word, key + at, length - at)
     sip_take(&s, word | <uint64_t> length << 56)
     s.v2 ^= 0xee
-    low[0] = sip_end(&s)
+    out.low = sip_end(&s)
     s.v1 ^= 0xdd
-    high[0] = sip_end(&s)
+    out.high = sip_end(&s)
 
 
 cdef bint map_make(OffsetMap *m, int64_t slots, int64_t most) noexcept nogil:
@@ -84,48 +86,47 @@ cdef void map_free(OffsetMap *m) noexcept nogil:
     m.slots = m.most = m.count = 0
 
 
-cdef inline MapEntry *find(const OffsetMap *m, uint64_t low, uint64_t high) noexcept nogil:
+cdef inline MapEntry *home_of(const OffsetMap *m, const KeyHash *key) noexcept nogil:
+    return m.entries + kb_scale(key.low, <uint64_t> m.slots)
+
+
+cdef void map_hash(const OffsetMap *m, const uint8_t *key, int32_t length, KeyHash *out) noexcept nogil:
+    hash_key(m.secret, key, length, out)
+    kb_prefetch(home_of(m, out))
+
+
+cdef inline MapEntry *find(const OffsetMap *m, const KeyHash *key) noexcept nogil:
     # The key's entry, or the empty one where it belongs.
-    cdef MapEntry *entry = m.entries + kb_scale(low, <uint64_t> m.slots)
+    cdef MapEntry *entry = home_of(m, key)
     cdef const MapEntry *end = m.entries + m.slots
-    while entry.offset_plus_one != 0 and (entry.low != low or entry.high != high):
+    while entry.offset_plus_one != 0 and (entry.key.low != key.low or entry.key.high != key.high):
         entry += 1
         if entry == end:
             entry = m.entries
     return entry
 
 
-cdef bint map_put(OffsetMap *m, const uint8_t *key, int32_t length, int64_t offset) noexcept nogil:
-    cdef uint64_t low = 0
-    cdef uint64_t high = 0
-    cdef MapEntry *entry
-    hash_key(m.secret, key, length, &low, &high)
-    entry = find(m, low, high)
+cdef bint map_put(OffsetMap *m, const KeyHash *key, int64_t offset) noexcept nogil:
+    cdef MapEntry *entry = find(m, key)
     if entry.offset_plus_one == 0:
         if m.count >= m.most:
             return False
         m.count += 1
-        entry.low = low
-        entry.high = high
+        entry.key = key[0]
     entry.offset_plus_one = offset + 1
     return True
 
 
-cdef int64_t map_get(const OffsetMap *m, const uint8_t *key, int32_t length) noexcept nogil:
-    cdef uint64_t low = 0
-    cdef uint64_t high = 0
-    if m.slots == 0:
-        return -1
-    hash_key(m.secret, key, length, &low, &high)
-    return find(m, low, high).offset_plus_one - 1
+cdef int64_t map_get(const OffsetMap *m, const KeyHash *key) noexcept nogil:
+    return find(m, key).offset_plus_one - 1
 
 
 def hash_of(secret: bytes, key: bytes) -> bytes:
     """The hash by which a map knows `key`, for its tests; `secret` has sixteen bytes."""
     cdef uint64_t words[2]
-    cdef uint64_t out[2]
+    cdef KeyHash out
     if len(secret) != 16:
         raise ValueError("a secret has sixteen bytes")
     memcpy(words, <const uint8_t *> secret, 16)
-    hash_key(words, key, <int32_t> len(key), &out[0], &out[1])
-    return (<const char *> out)[:16]
+    hash_key(words, key, <int32_t> len(key), &out)
+    return (<const char *> &out)[:16]
