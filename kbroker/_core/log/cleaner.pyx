@@ -58,14 +58,15 @@ class Stopped(Exception):  # noqa: N818
 
 # ---- segments ----
 
-cdef void give_back(Cleaning *c, Segment *s) noexcept nogil:
-    # A compaction passes over many segments: it leaves none open that nobody else reads.
-    pthread_mutex_lock(&c.log.lock)
-    if not c.log.closed and load_int32(&s.references) == 2:
-        files_forget(c.log.files, s)
+cdef void close_quietly(Log *log, Segment *s) noexcept nogil:
+    # A compaction passes over many segments: it leaves none open that only the log and itself hold. One that has left the
+    # log is not touched: the second reference may be a reader's.
+    pthread_mutex_lock(&log.lock)
+    if (not log.closed and load_int32(&s.references) == 2
+            and log.segments[segment_of(log, s.base_offset)] == s):
+        files_forget(log.files, s)
         segment_close_files(s)
-    pthread_mutex_unlock(&c.log.lock)
-    segment_release(s)
+    pthread_mutex_unlock(&log.lock)
 
 
 cdef inline int still_there(const Cleaning *c) noexcept nogil:
@@ -104,7 +105,8 @@ cdef int open_source(Cleaning *c, int64_t below) noexcept nogil:
 
 cdef void close_source(Cleaning *c) noexcept nogil:
     if c.source != NULL:
-        give_back(c, c.source)
+        close_quietly(c.log, c.source)
+        segment_release(c.source)
         c.source = NULL
 
 
@@ -417,7 +419,7 @@ cdef int begin_group(Cleaning *c) noexcept nogil:
 cdef void end_group(Cleaning *c) noexcept nogil:
     cdef int32_t i
     for i in range(c.group_count):
-        give_back(c, c.group[i])
+        segment_release(c.group[i])
     c.group_count = c.group_at = 0
     c.source = NULL
 
@@ -514,11 +516,7 @@ cdef int open_member(Cleaning *c) noexcept nogil:
 
 cdef void close_member(Cleaning *c) noexcept nogil:
     # Its reference stays until the group is swapped; its files need not stay open.
-    pthread_mutex_lock(&c.log.lock)
-    if not c.log.closed and load_int32(&c.source.references) == 2:
-        files_forget(c.log.files, c.source)
-        segment_close_files(c.source)
-    pthread_mutex_unlock(&c.log.lock)
+    close_quietly(c.log, c.source)
     c.source = NULL
 
 

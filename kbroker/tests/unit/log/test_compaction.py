@@ -1,7 +1,10 @@
 """What compaction keeps, rule by rule, with the clock held; and that a kill at any step of its swap loses nothing."""
 
+import random
 import shutil
 import struct
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,9 @@ import pytest
 
 from kbroker._core.clock import BrokerClock
 from kbroker._core.log.cleaner import Cleaned, CleaningCancelledError, CleaningError, LogCleaning, Stopped
+from kbroker._core.log.open_files import FileBudget
 from kbroker._core.log.partition_log import PartitionLog
-from kbroker._core.record.records import Record, build_batch
+from kbroker._core.record.records import Record, batches, build_batch
 from kbroker.tests.property.compaction_model import Batch, batches_in
 from kbroker.tests.unit.log.batches import read_all
 from kbroker.tests.unit.log.conftest import NOW_MS, OpenLog
@@ -356,3 +360,47 @@ def test_a_kill_after_any_step_of_the_swap_loses_nothing_and_revives_nothing(
     assert steps > 12
     assert [offset for offset, _, _ in kept(log)] == [0, 2, 7, 8, 9]
     log.close()
+
+
+def test_appends_and_reads_go_on_while_the_log_is_compacted(open_log: OpenLog) -> None:
+    log = open_log({"segment.bytes": 4000, "index.interval.bytes": 200}, files=FileBudget(8))
+    problems: list[BaseException] = []
+    done = threading.Event()
+
+    def append() -> None:
+        for turn in range(3000):
+            put(log, (f"key{turn % 40}", f"{turn}"), codec=turn % 5)
+        done.set()
+
+    def read() -> None:
+        chance = random.Random(1)
+        while not done.is_set():
+            end = log.log_end_offset
+            at = chance.randrange(end) if end else 0
+            headers = batches(log.read(at, 2000)) if end else []
+            assert all(one.last_offset >= at for one in headers)
+            assert [one.base_offset for one in headers] == sorted(one.base_offset for one in headers)
+            log.offset_for_timestamp(NOW_MS)
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as problem:
+            problems.append(problem)
+            done.set()
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in (append, read, read)]
+    for thread in threads:
+        thread.start()
+    dirty = turns = 0
+    while not done.is_set():
+        dirty = compact(log, dirty=dirty, roll=False, map_bytes=24 * 30, buffer_bytes=2000).end_offset
+        turns += 1
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert turns > 3
+    log.roll()
+    while dirty < log.log_end_offset:
+        dirty = compact(log, dirty=dirty, roll=False).end_offset
+    assert [offset for offset, _, _ in kept(log)] == list(range(2960, 3000))
