@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kbroker._core.log.partition_log import PartitionLog
+from kbroker.storage.turns import Turns
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 DELETED = ".deleted"
@@ -33,8 +34,13 @@ class Retired(NamedTuple):
         ]
 
 
-def retire(logs: Mapping[Key, PartitionLog], keys: Iterable[Key]) -> tuple[list[Retired], dict[Key, OSError]]:
-    """Asks each log for what may go; what went, and the logs that failed. One that fails does not keep the others."""
+def retire(
+    logs: Mapping[Key, PartitionLog], keys: Iterable[Key], turns: Turns
+) -> tuple[list[Retired], dict[Key, OSError]]:
+    """Asks each log for what may go; what went, and the logs that failed. One that fails does not keep the others.
+
+    A log that is being compacted is asked the next time.
+    """
     retired: list[Retired] = []
     failed: dict[Key, OSError] = {}
     for key in keys:
@@ -42,7 +48,8 @@ def retire(logs: Mapping[Key, PartitionLog], keys: Iterable[Key]) -> tuple[list[
         if log is None:  # deleted meanwhile
             continue
         try:
-            bases = log.retire()
+            with turns.at(key) as mine:
+                bases = log.retire() if mine else []
         except OSError as problem:
             failed[key] = problem
         else:

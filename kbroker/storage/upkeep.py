@@ -106,7 +106,7 @@ class Upkeep:
         went: list[retention.Retired] = []
         for first in range(0, len(keys), RETAINED_AT_ONCE):
             turn = keys[first : first + RETAINED_AT_ONCE]
-            retired, failed = await self._in_thread(retention.retire, self._log_dirs.logs, turn)
+            retired, failed = await self._in_thread(retention.retire, self._log_dirs.logs, turn, self._log_dirs.turns)
             went += retired
             for key, problem in failed.items():
                 self._on_failed_log(key, problem)

@@ -31,7 +31,7 @@ def fill(log: PartitionLog, *ages_ms: int) -> None:
 def test_retired_files_are_those_that_were_renamed_and_can_be_removed(tmp_path: Path) -> None:
     dirs = open_dirs(tmp_path)
     fill(dirs.open_log("t", 0, random_uuid(), dict(OLD)), 5000, 4000, 0)
-    ((went,), failed) = retention.retire(dirs.logs, [("t", 0), ("gone", 3)])
+    ((went,), failed) = retention.retire(dirs.logs, [("t", 0), ("gone", 3)], dirs.turns)
     assert (went.key, went.base_offsets, went.delay_ms, went.log_start_offset) == (("t", 0), [0, 1], 7, 2)
     assert failed == {}
     renamed = set((tmp_path / "t-0").glob("*.deleted"))
@@ -43,12 +43,22 @@ def test_retired_files_are_those_that_were_renamed_and_can_be_removed(tmp_path: 
     assert dirs.close(1) == []
 
 
+def test_a_log_that_is_being_compacted_is_asked_the_next_time(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path)
+    fill(dirs.open_log("t", 0, random_uuid(), dict(OLD)), 5000, 0)
+    with dirs.turns.at(("t", 0)):
+        assert retention.retire(dirs.logs, [("t", 0)], dirs.turns) == ([], {})
+    ((went,), _) = retention.retire(dirs.logs, [("t", 0)], dirs.turns)
+    assert went.base_offsets == [0]
+    dirs.close(1)
+
+
 def test_one_log_that_fails_does_not_keep_the_others(tmp_path: Path) -> None:
     dirs = open_dirs(tmp_path)
     for partition in range(3):
         fill(dirs.open_log("t", partition, random_uuid(), dict(OLD)), 5000, 0)
     (tmp_path / "t-1" / f"{0:020d}.log.deleted").mkdir()
-    went, failed = retention.retire(dirs.logs, list(dirs.logs))
+    went, failed = retention.retire(dirs.logs, list(dirs.logs), dirs.turns)
     assert [one.key[1] for one in went] == [0, 2]
     assert list(failed) == [("t", 1)]
     dirs.close(1)
