@@ -1,6 +1,6 @@
 # segment: one .log file of a partition with its offset and time index.
 # Owns        the descriptors (any kind: a file, a memfd) and the write position.
-# Called by   log/append (write, roll), log/lookup (find), log/recovery (scan), log/upkeep (cut, delete),
+# Called by   log/append (write, roll), log/lookup (find), log/recovery (scan), log/upkeep (cut, delete), log/cleaner,
 #             net/egress (sendfile from `fd`).
 # Threads     everything but retain and release: under the log's lock. Bytes below size_bytes may be read from `fd` by any
 #             thread that holds a reference: only a segment that nobody but its log holds is closed (open_files).

@@ -1,6 +1,6 @@
 # compression: gzip, snappy, lz4 and zstd without the GIL.
 # Owns        the table of codec engines: libz, liblz4, libzstd opened at run time, snappy written here. ADR 0003.
-# Called by   record/batch (validation), log/cleaner later, and Python through the door below.
+# Called by   record/batch (validation), log/batch_filter (compaction), and Python through the door below.
 # Threads     any, each with its own Scratch. The table is filled once, at import, and only read afterwards.
 # Fails by    a negative DecompressError. Output never exceeds `cap_bytes`, whatever a header claims, and memory grows
 #             with what was really decompressed, not with what was promised.

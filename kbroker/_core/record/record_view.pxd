@@ -1,6 +1,6 @@
 # record_view: one record of a v2 batch, read where it lies.
 # Owns        nothing; a RecordView points into the caller's bytes (uncompressed, or a Scratch).
-# Called by   record/batch (validation), record/records (Python door, nogil iterators), log/cleaner later.
+# Called by   record/batch (validation), record/records (Python door, nogil iterators), log/transactions, log/batch_filter.
 # Threads     any. Never raises, never allocates, never takes the GIL.
 # Fails by    a RecordFault. Nothing is read at or past `end`, whatever a length claims.
 #
