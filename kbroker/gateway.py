@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine
+from types import CoroutineType
 from typing import Any, Protocol
 
 from kbroker.api import REGISTRY, Row
@@ -101,7 +102,12 @@ class Gateway:
             if row is None or row.handler is None or not row.min_version <= version <= row.max_version:
                 self._refuse(token, peer, f"API key {key} version {version} is not served here")
                 return
-            request, _ = codec.decode(apis.by_key(key).request, version, frame, body_at)
+            api = apis.by_key(key)
+            if len(frame) >= LARGE_FRAME:
+                codec.prepare_response(
+                    api.response, version
+                )  # what stays, made among what does not, would pin its memory
+            request, _ = codec.decode(api.request, version, frame, body_at)
         except codec.DecodeError as problem:
             self._refuse(token, peer, f"a request cannot be read: {problem}")
             return
@@ -119,7 +125,7 @@ class Gateway:
         except Exception as error:
             self._fail(token, row, request, ctx, error)
             return
-        if isinstance(answer, Coroutine):
+        if isinstance(answer, CoroutineType):  # not the abstract class: it remembers every type it was asked about
             large = len(frame) if len(frame) >= LARGE_FRAME else 0
             self._large_bytes += large
             self._spawn(self._finish(token, row, request, ctx, answer, large=large))

@@ -36,6 +36,7 @@ __all__ = [
     "encode_metadata_record",
     "encode_request",
     "encode_response",
+    "prepare_response",
     "request_header_version",
     "response_header_version",
 ]
@@ -93,6 +94,12 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
     """A response's frame."""
     header = response_header_version(response.KEY, version >= response.FLEXIBLE_FROM)
     return encode(response, version, encode(ResponseHeader(correlation_id=correlation_id), header))
+
+
+def prepare_response(cls: type[Message], version: int) -> None:
+    """Makes what encoding one for the first time would make, and is kept."""
+    writing(cls, version)
+    writing(ResponseHeader, response_header_version(cls.KEY, version >= cls.FLEXIBLE_FROM))
 
 
 def decode_response(cls: type[M], version: int, frame: ReadableBuffer, budget: int | None = None) -> tuple[int, M]:

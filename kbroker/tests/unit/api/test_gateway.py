@@ -10,7 +10,8 @@ import pytest
 from kbroker.api import registry
 from kbroker.api.context import NO_REPLY
 from kbroker.errors import NotControllerError
-from kbroker.protocol import codec
+from kbroker.protocol import codec, plan
+from kbroker.protocol.message import Message
 from kbroker.protocol.messages import (
     CreateTopicsRequest,
     DescribeClusterRequest,
@@ -228,3 +229,21 @@ def test_a_large_request_whose_answer_fails_makes_room_all_the_same(put: Put) ->
     while desk.go_on():
         pass
     assert sorted(desk.mailbox.replies) == tokens[2:]
+
+
+def test_what_stays_of_a_large_request_is_made_before_its_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [MetadataRequest.Topic(name=f"topic-{i}") for i in range(20_000)]
+    frame = codec.encode_request(MetadataRequest(topics=names, allow_auto_topic_creation=False), 12, 77, "a-client")
+    order = []
+    build = plan._build
+
+    def building(root: type[Message], *rest: Any) -> Any:
+        order.append(root.__name__)
+        return build(root, *rest)
+
+    monkeypatch.setattr(plan, "_PLANS", {})
+    monkeypatch.setattr(plan, "_build", building)
+    desk = Desk()
+    assert desk.mailbox.replies[desk.post(frame)]
+    assert order[-1] == "MetadataRequest"  # all others before the one by which the request is read
+    assert {"RequestHeader", "ResponseHeader", "MetadataResponse"} < set(order)
