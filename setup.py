@@ -11,6 +11,7 @@ from setuptools import Extension, setup
 MODULES: dict[str, tuple[str, ...]] = {
     "errors": (),
     "clock": (),
+    "allocator": (),
     "wire.chain": (),
     "wire.codec": (),
     "record.crc32c": ("c/crc32c.c",),

@@ -156,8 +156,10 @@ def main() -> None:
     import gc
 
     import kbroker
+    from kbroker._core.allocator import keep_little
     from kbroker.observe.logging import BrokerLog
 
+    keep_little()  # as `kbroker start` does
     log = BrokerLog("json", "warning")
     broker = kbroker.Broker(Path(sys.argv[1]) / "data", log=log, config=CONFIG)
     broker.start()

@@ -62,4 +62,5 @@ cdef enum:
     SLEEP_HELD_MS = 10                     # and a held one within this
     CONNECTION_RATE_WINDOW_S = 10          # max.connection.creation.rate is kept over this long
     ACCEPT_RETRY_MS = 100                  # when descriptors have run out
+    MALLOC_KEEP_BYTES = 8388608            # freed memory at the end of each of malloc's arenas, in a process that is all ours
     DECODE_BUDGET_BYTES = 67108864         # objects made from one request, beyond the size of the request itself

@@ -45,6 +45,7 @@ def command(  # noqa: PLR0917 - click names them
     log_level: str,
 ) -> None:
     """Run a broker in the foreground."""
+    from kbroker._core.allocator import keep_little
     from kbroker.broker import Broker, StartError
     from kbroker.config import Config, ConfigError
     from kbroker.observe.logging import BrokerLog
@@ -60,6 +61,8 @@ def command(  # noqa: PLR0917 - click names them
     # Blocked before any thread exists, so that every thread leaves these signals to the one that waits for them below.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    if not _malloc_is_set():
+        keep_little()
     log = BrokerLog(log_format, log_level)
     broker = Broker.from_config(config, log=log, on_failure=_stop_this_process)
     try:
@@ -76,6 +79,11 @@ def command(  # noqa: PLR0917 - click names them
     broker.stop()
     log.close()
     sys.exit(1 if broker.failed else 0)
+
+
+def _malloc_is_set() -> bool:
+    """Whoever started us has set it up by the environment, and knows best."""
+    return any(name.startswith("MALLOC_") for name in os.environ) or "malloc" in os.environ.get("GLIBC_TUNABLES", "")
 
 
 def _stop_this_process() -> None:

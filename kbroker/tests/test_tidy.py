@@ -20,6 +20,7 @@ CORE_SINGLES = {
     "errors": "c",
     "clock": "c",
     "syncer": "partitions",
+    "allocator": "c",
     "purgatory": "api",
     "fetch_session": "api",
     "metrics": "net",
