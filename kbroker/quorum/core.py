@@ -176,7 +176,8 @@ class Quorum:
         if reply.leader_id != NOBODY and reply.epoch == self.epoch and not self.is_leader:
             return self.on_begin_epoch(reply.leader_id, reply.epoch, now_ms)
         asking = Role.PROSPECTIVE if reply.pre_vote else Role.CANDIDATE
-        if self.role is not asking:
+        late = reply.epoch < self.epoch and not reply.pre_vote  # a vote counts in its own epoch only
+        if self.role is not asking or late:
             return Step()
         self._tally.count(reply.voter_id, reply.granted)
         if self._tally.is_won:
