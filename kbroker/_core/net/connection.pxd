@@ -4,8 +4,8 @@
 # Threads     one network thread for life.
 # Returns     connection_receive: bytes, 0 at the end of the stream, or -errno. Never raises, never takes the GIL.
 # Invariants  own[start:filled] has arrived and is not handled; without such bytes there is no buffer, so an idle connection
-#             costs its struct and nothing more. A buffer is never larger than twice what has arrived (at least the pool's
-#             smallest, or LARGE_BUFFER_FIRST_BYTES after a large frame), whatever size a frame claims. Bytes move only in
+#             costs its struct and nothing more. A buffer is never larger than the pool's class for twice what has arrived
+#             (or LARGE_BUFFER_FIRST_BYTES after a large frame), whatever size a frame claims. Bytes move only in
 #             connection_keep, connection_receive, connection_admit and connection_tighten, never while a request is handled.
 #             `charged` is what `own` costs the budget: nothing up to the smallest buffer, else its capacity; what a frame claims
 #             costs nothing. A buffer that is full before its frame is whole grows as it is kept; if the budget has no room for
