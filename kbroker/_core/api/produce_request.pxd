@@ -23,7 +23,7 @@ cdef struct ProduceItem:
     Partition *partition           # NULL: unknown
     bint appended                  # or at least tried
     int16_t error
-    bint waits                     # acks=all, not yet replicated
+    bint waits                     # not yet replicated, or not yet synced
     int64_t base_offset
     int64_t log_append_time_ms
     int64_t log_start_offset

@@ -18,6 +18,15 @@ cdef extern from "<pthread.h>" nogil:
 cdef enum:
     PATH_BYTES = 4096              # directory, slash, name, suffix and the closing zero
 
+# The files of one segment, by the order in which most who change their names go through them.
+cdef enum:
+    LOG_FILE = 0                   # .log
+    OFFSET_INDEX_FILE = 1          # .index
+    TIME_INDEX_FILE = 2            # .timeindex
+    TXN_INDEX_FILE = 3             # .txnindex
+    SNAPSHOT_FILE = 4              # .snapshot
+    SEGMENT_FILES = 5
+
 cdef enum Access:
     READ_ONLY = 0
     READ_WRITE = 1                 # the file is there
@@ -45,5 +54,8 @@ cdef uint8_t *read_whole(const char *path, int64_t limit, int64_t *length) noexc
 cdef int replace_file(const char *path, const void *data, int64_t length) noexcept nogil
 cdef int path_in(char *out, const char *directory, const char *name) noexcept nogil          # -ENAMETOOLONG
 cdef int path_of_segment(char *out, const char *directory, int64_t base_offset, const char *suffix) noexcept nogil
+# With what a name may end in behind its suffix: "", .cleaned, .swap, .deleted.
+cdef int path_of_file(char *out, const char *directory, int64_t base_offset, int which, const char *ending) noexcept nogil
+cdef int rename_file(const char *directory, int64_t base_offset, int which, const char *before, const char *after) noexcept nogil
 # The offset of a name like 00000000000000000042.log, and where its suffix begins; -1 for any other name.
 cdef int64_t offset_of_name(const char *name, const char **suffix) noexcept nogil

@@ -228,6 +228,31 @@ cdef int path_of_segment(char *out, const char *directory, int64_t base_offset, 
     return 0
 
 
+cdef const char *suffix_of(int which) noexcept nogil:
+    if which == LOG_FILE:
+        return ".log"
+    if which == OFFSET_INDEX_FILE:
+        return ".index"
+    if which == TIME_INDEX_FILE:
+        return ".timeindex"
+    return ".txnindex" if which == TXN_INDEX_FILE else ".snapshot"
+
+
+cdef int path_of_file(char *out, const char *directory, int64_t base_offset, int which, const char *ending) noexcept nogil:
+    cdef char suffix[32]
+    snprintf(suffix, sizeof(suffix), "%s%s", suffix_of(which), ending)
+    return path_of_segment(out, directory, base_offset, suffix)
+
+
+cdef int rename_file(const char *directory, int64_t base_offset, int which, const char *before, const char *after) noexcept nogil:
+    cdef char old[PATH_BYTES]
+    cdef char new[PATH_BYTES]
+    cdef int rc = path_of_file(old, directory, base_offset, which, before)
+    if rc == 0:
+        rc = path_of_file(new, directory, base_offset, which, after)
+    return rename_path(old, new) if rc == 0 else rc
+
+
 cdef int64_t offset_of_name(const char *name, const char **suffix) noexcept nogil:
     cdef int64_t value = 0
     cdef int i, digit

@@ -1,29 +1,24 @@
 # Finishes or undoes what was going on in a directory when its broker died.
-from libc.errno cimport EIO, errno
+from libc.errno cimport EIO, ENAMETOOLONG, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdio cimport snprintf
 from libc.stdlib cimport free
 from libc.string cimport strcmp
 
 from kbroker._core.log.directory cimport DIR, Offsets, add_offset, closedir, dirent, ends_with, opendir, readdir
 from kbroker._core.log.files cimport (
-    PATH_BYTES, READ_ONLY, close_file, offset_of_name, open_file, path_in, path_of_segment, remove_path, rename_path,
+    LOG_FILE, PATH_BYTES, READ_ONLY, close_file, offset_of_name, open_file, path_in, path_of_file, remove_path, rename_file,
     size_of_file,
 )
 from kbroker._core.log.segment cimport Walk, walk_begin, walk_header, walk_next
 from kbroker._core.record.batch cimport batch_last_offset
 
 cdef enum:
-    SUFFIXES = 4
+    SUFFIXES = 4             # all but the snapshot, which is the producers'
 
 
-cdef const char *suffix_at(int i) noexcept nogil:
+cdef inline int file_at(int i) noexcept nogil:
     # The log last: while it has its old name the directory still tells that something is to be done.
-    if i == 0:
-        return ".index"
-    if i == 1:
-        return ".timeindex"
-    return ".txnindex" if i == 2 else ".log"
+    return (i + 1) % SUFFIXES
 
 
 cdef int end_of_swap(const char *directory, int64_t base_offset, int64_t *end_offset) noexcept nogil:
@@ -32,7 +27,7 @@ cdef int end_of_swap(const char *directory, int64_t base_offset, int64_t *end_of
     cdef const uint8_t *header
     cdef int64_t size
     cdef int fd
-    cdef int rc = path_of_segment(path, directory, base_offset, ".log.swap")
+    cdef int rc = path_of_file(path, directory, base_offset, LOG_FILE, ".swap")
     if rc != 0:
         return rc
     fd = open_file(path, READ_ONLY)
@@ -53,32 +48,21 @@ cdef int end_of_swap(const char *directory, int64_t base_offset, int64_t *end_of
 
 cdef int remove_segment(const char *directory, int64_t base_offset, const char *ending) noexcept nogil:
     cdef char path[PATH_BYTES]
-    cdef char suffix[32]
     cdef int i
     cdef int rc = 0
     for i in range(SUFFIXES):
-        snprintf(suffix, 32, "%s%s", suffix_at(i), ending)
         if rc == 0:
-            rc = path_of_segment(path, directory, base_offset, suffix)
+            rc = path_of_file(path, directory, base_offset, file_at(i), ending)
         if rc == 0:
             rc = remove_path(path)
     return rc
 
 
 cdef int rename_swap(const char *directory, int64_t base_offset) noexcept nogil:
-    cdef char old[PATH_BYTES]
-    cdef char new[PATH_BYTES]
-    cdef char suffix[32]
     cdef int i, rc
     for i in range(SUFFIXES):
-        snprintf(suffix, 32, "%s.swap", suffix_at(i))
-        rc = path_of_segment(old, directory, base_offset, suffix)
-        if rc == 0:
-            rc = path_of_segment(new, directory, base_offset, suffix_at(i))
-        if rc != 0:
-            return rc
-        rc = rename_path(old, new)
-        if rc != 0 and i == SUFFIXES - 1:
+        rc = rename_file(directory, base_offset, file_at(i), ".swap", "")
+        if rc != 0 and (file_at(i) == LOG_FILE or rc == -ENAMETOOLONG):
             return rc                        # an index that is missing is made anew
     return 0
 

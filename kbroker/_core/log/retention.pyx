@@ -1,13 +1,12 @@
 # Which segments go, and how they leave.
 from libc.errno cimport EIO, ENOENT, ERANGE
 from libc.stdint cimport int32_t, int64_t
-from libc.stdio cimport snprintf
 
 from kbroker._core.c.prelude cimport store_int64
 from kbroker._core.log.append cimport roll
 from kbroker._core.log.directory cimport add_offset
 from kbroker._core.log.files cimport (
-    PATH_BYTES, modified_ms, path_of_segment, pthread_mutex_lock, pthread_mutex_unlock, rename_path,
+    LOG_FILE, PATH_BYTES, SEGMENT_FILES, modified_ms, path_of_file, pthread_mutex_lock, pthread_mutex_unlock, rename_file,
 )
 from kbroker._core.log.leader_epochs cimport epochs_cut_start
 from kbroker._core.log.lookup cimport load_max_timestamp
@@ -50,7 +49,7 @@ cdef int age_of(Log *log, Segment *s, int64_t now_ms, int64_t *age_ms) noexcept 
     cdef int rc = load_max_timestamp(log, s)
     path[0] = 0
     if rc == 0 and s.max_timestamp < 0 and s.directory != NULL:
-        rc = path_of_segment(path, s.directory, s.base_offset, ".log")
+        rc = path_of_file(path, s.directory, s.base_offset, LOG_FILE, "")
     if rc != 0:
         return rc
     newest = s.max_timestamp if s.max_timestamp >= 0 else modified_ms(s.fd, path)
@@ -109,25 +108,11 @@ cdef int expire(Log *log, Rule rule, int64_t now_ms) noexcept nogil:
 
 
 cdef int rename_files(const Segment *s) noexcept nogil:
-    cdef char old[PATH_BYTES]
-    cdef char new[PATH_BYTES]
-    cdef char deleted[32]
-    cdef const char *suffixes[5]
     cdef int i, rc
     if s.directory == NULL:
         return 0
-    suffixes[0] = ".log"
-    suffixes[1] = ".index"
-    suffixes[2] = ".timeindex"
-    suffixes[3] = ".txnindex"
-    suffixes[4] = ".snapshot"
-    for i in range(5):
-        snprintf(deleted, 32, "%s.deleted", suffixes[i])
-        rc = path_of_segment(old, s.directory, s.base_offset, suffixes[i])
-        if rc == 0:
-            rc = path_of_segment(new, s.directory, s.base_offset, deleted)
-        if rc == 0:
-            rc = rename_path(old, new)
+    for i in range(SEGMENT_FILES):
+        rc = rename_file(s.directory, s.base_offset, i, "", ".deleted")
         if rc != 0 and rc != -ENOENT:
             return rc
     return 0

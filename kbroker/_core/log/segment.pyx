@@ -7,8 +7,9 @@ from posix.uio cimport iovec
 from kbroker._core.c.prelude cimport release_count, retain_count, store_int64
 from kbroker._core.limits cimport RESERVE_AHEAD_BYTES, RESERVE_FROM_BYTES
 from kbroker._core.log.files cimport (
-    CREATE, CREATE_EMPTY, PATH_BYTES, READ_WRITE, Access, close_file, cut_file, open_file, open_memory, path_of_segment,
-    pthread_mutex_t, read_at, remove_path, reserve_file, size_of_file, write_runs_at,
+    CREATE, CREATE_EMPTY, PATH_BYTES, READ_WRITE, SEGMENT_FILES, Access, close_file, cut_file, open_file,
+    open_memory, path_of_file, path_of_segment, pthread_mutex_t, read_at, remove_path, reserve_file, size_of_file,
+    write_runs_at,
 )
 from kbroker._core.log.offset_index cimport OFFSET_ENTRY_BYTES, offset_index_append, position_of_entry
 from kbroker._core.log.sparse_index cimport (
@@ -367,18 +368,12 @@ cdef int segment_load_tail(Segment *s) noexcept nogil:
 cdef int segment_remove_files(Segment *s) noexcept nogil:
     # Whoever still reads holds the descriptor; the names go now. A snapshot is the producer state before this segment.
     cdef char path[PATH_BYTES]
-    cdef const char *suffixes[5]
     cdef int rc = 0
     cdef int one, i
     if s.directory == NULL:
         return 0
-    suffixes[0] = ".index"
-    suffixes[1] = ".timeindex"
-    suffixes[2] = ".txnindex"
-    suffixes[3] = ".snapshot"
-    suffixes[4] = ".log"
-    for i in range(5):
-        one = path_of_segment(path, s.directory, s.base_offset, suffixes[i])
+    for i in range(1, SEGMENT_FILES + 1):        # the log last
+        one = path_of_file(path, s.directory, s.base_offset, i % SEGMENT_FILES, "")
         if one == 0:
             one = remove_path(path)
         if one != 0:

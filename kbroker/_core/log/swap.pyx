@@ -4,64 +4,31 @@ from libc.stdint cimport int32_t, int64_t
 
 from kbroker._core.log.append cimport forget_positions
 from kbroker._core.log.files cimport (
-    CREATE_EMPTY, PATH_BYTES, open_file, path_of_segment, pthread_mutex_lock, pthread_mutex_unlock, remove_path, rename_path,
-    sync_file, sync_path,
+    CREATE_EMPTY, LOG_FILE, OFFSET_INDEX_FILE, PATH_BYTES, SEGMENT_FILES, SNAPSHOT_FILE, TIME_INDEX_FILE, open_file,
+    path_of_file, pthread_mutex_lock, pthread_mutex_unlock, remove_path, rename_file, sync_file, sync_path,
 )
 from kbroker._core.log.open_files cimport files_forget, files_note
 from kbroker._core.log.segment cimport Segment, segment_mark_empty, segment_release, segment_write_indexes
 from kbroker._core.log.state cimport go_offline, usable
 
 cdef enum:
-    OLD_SUFFIXES = 5
+    CLEANED_FILES = 3        # a cleaned segment has its log and two indexes
 
 
-cdef const char *suffix_at(int i) noexcept nogil:
-    # Of a cleaned segment: the first three. Of an old one: all; the snapshot goes with all but the first.
-    if i == 0:
-        return ".log"
-    if i == 1:
-        return ".index"
-    if i == 2:
-        return ".timeindex"
-    return ".txnindex" if i == 3 else ".snapshot"
-
-
-cdef const char *cleaned_at(int i) noexcept nogil:
-    if i == 0:
-        return ".log.cleaned"
-    return ".index.cleaned" if i == 1 else ".timeindex.cleaned"
-
-
-cdef const char *swap_at(int i) noexcept nogil:
-    if i == 0:
-        return ".log.swap"
-    return ".index.swap" if i == 1 else ".timeindex.swap"
-
-
-cdef const char *deleted_at(int i) noexcept nogil:
-    if i == 0:
-        return ".log.deleted"
-    if i == 1:
-        return ".index.deleted"
-    if i == 2:
-        return ".timeindex.deleted"
-    return ".txnindex.deleted" if i == 3 else ".snapshot.deleted"
-
-
-cdef int create(const Segment *s, const char *suffix) noexcept nogil:
+cdef int create(const Segment *s, int which) noexcept nogil:
     cdef char path[PATH_BYTES]
-    cdef int rc = path_of_segment(path, s.directory, s.base_offset, suffix)
+    cdef int rc = path_of_file(path, s.directory, s.base_offset, which, ".cleaned")
     return open_file(path, CREATE_EMPTY) if rc == 0 else rc
 
 
 cdef int cleaned_create(Segment *s) noexcept nogil:
-    s.fd = create(s, cleaned_at(0))
+    s.fd = create(s, LOG_FILE)
     if s.fd < 0:
         return s.fd
-    s.offset_index.fd = create(s, cleaned_at(1))
+    s.offset_index.fd = create(s, OFFSET_INDEX_FILE)
     if s.offset_index.fd < 0:
         return s.offset_index.fd
-    s.time_index.fd = create(s, cleaned_at(2))
+    s.time_index.fd = create(s, TIME_INDEX_FILE)
     if s.time_index.fd < 0:
         return s.time_index.fd
     segment_mark_empty(s)
@@ -82,32 +49,26 @@ cdef int cleaned_sync(Segment *s) noexcept nogil:
 cdef void cleaned_remove(const Segment *s) noexcept nogil:
     cdef char path[PATH_BYTES]
     cdef int i
-    for i in range(3):
-        if path_of_segment(path, s.directory, s.base_offset, cleaned_at(i)) == 0:
+    for i in range(CLEANED_FILES):
+        if path_of_file(path, s.directory, s.base_offset, i, ".cleaned") == 0:
             remove_path(path)
-        if path_of_segment(path, s.directory, s.base_offset, swap_at(i)) == 0:
+        if path_of_file(path, s.directory, s.base_offset, i, ".swap") == 0:
             remove_path(path)
 
 
-cdef int rename_one(const Segment *s, const char *before, const char *after, int32_t *steps_left) noexcept nogil:
-    cdef char old[PATH_BYTES]
-    cdef char new[PATH_BYTES]
-    cdef int rc
+cdef int rename_one(const Segment *s, int which, const char *before, const char *after, int32_t *steps_left) noexcept nogil:
     if steps_left[0] == 0:
         return STOPPED
     if steps_left[0] > 0:
         steps_left[0] -= 1
-    rc = path_of_segment(old, s.directory, s.base_offset, before)
-    if rc == 0:
-        rc = path_of_segment(new, s.directory, s.base_offset, after)
-    return rename_path(old, new) if rc == 0 else rc
+    return rename_file(s.directory, s.base_offset, which, before, after)
 
 
 cdef int retire_files(const Segment *s, bint with_snapshot, int32_t *steps_left) noexcept nogil:
     cdef int i, rc
-    for i in range(OLD_SUFFIXES if with_snapshot else OLD_SUFFIXES - 1):
-        rc = rename_one(s, suffix_at(i), deleted_at(i), steps_left)
-        if rc != 0 and not (rc == -ENOENT and i > 0):
+    for i in range(SEGMENT_FILES if with_snapshot else SNAPSHOT_FILE):
+        rc = rename_one(s, i, "", ".deleted", steps_left)
+        if rc != 0 and not (rc == -ENOENT and i != LOG_FILE):
             return rc                        # a segment need not have every file, but it has a log
     return 0
 
@@ -116,8 +77,8 @@ cdef int rename_all(Segment **old, int32_t count, Segment *cleaned, int32_t *ste
     cdef int32_t i
     cdef int rc
     begun[0] = False
-    for i in range(3):
-        rc = rename_one(cleaned, cleaned_at(i), swap_at(i), steps_left)
+    for i in range(CLEANED_FILES):
+        rc = rename_one(cleaned, i, ".cleaned", ".swap", steps_left)
         if rc != 0:
             return rc
     begun[0] = True
@@ -125,8 +86,8 @@ cdef int rename_all(Segment **old, int32_t count, Segment *cleaned, int32_t *ste
         rc = retire_files(old[i], i > 0, steps_left)
         if rc != 0:
             return rc
-    for i in range(2, -1, -1):
-        rc = rename_one(cleaned, swap_at(i), suffix_at(i), steps_left)
+    for i in range(CLEANED_FILES - 1, -1, -1):
+        rc = rename_one(cleaned, i, ".swap", "", steps_left)
         if rc != 0:
             return rc
     return 0
