@@ -21,11 +21,12 @@ from kbroker._core.log.producer_state cimport (
     producers_write_snapshot,
 )
 from kbroker._core.log.segment cimport (
-    Segment, segment_account, segment_create, segment_load_first_timestamp, segment_new, segment_release, segment_trim,
-    segment_write, segment_write_indexes,
+    Segment, segment_account, segment_add_txn, segment_create, segment_load_first_timestamp, segment_new, segment_release,
+    segment_trim, segment_write, segment_write_indexes, segment_write_txns,
 )
 from kbroker._core.log.state cimport RECENT_BATCHES, RecentBatch, active, first_unstable, go_offline, usable
 from kbroker._core.log.time_index cimport TIME_ENTRY_BYTES
+from kbroker._core.log.txn_index cimport AbortedTxn
 from kbroker._core.record.batch cimport (
     BATCH_HEADER_BYTES, FROM_CLIENT, FROM_LEADER, BatchRules, batch_base_offset, batch_has_producer_id,
     batch_last_offset, batch_last_offset_delta, batch_leader_epoch, batch_max_timestamp, batch_size_bytes, check_batch,
@@ -293,6 +294,10 @@ cdef int write_staged(Log *log, Staged *staged) noexcept nogil:
     if rc != 0:
         cut_file(s.fd, s.size_bytes)
         return go_offline(log, rc)
+    if s.txn_index.count > s.txn_index.written:
+        rc = segment_write_txns(s)
+        if rc != 0:
+            return go_offline(log, rc)
     store_int64(&s.size_bytes, s.size_bytes + staged.bytes)
     store_int64(&log.first_unstable_offset, first_unstable(log))
     store_int64(&log.end_offset, staged.end_offset)
@@ -319,6 +324,7 @@ cdef int account(Log *log, const Incoming *incoming, int64_t position) noexcept 
     cdef int32_t at = 0
     cdef const uint8_t *batch
     cdef RecentBatch *recent
+    cdef AbortedTxn aborted
     cdef int rc = 0
     while at < incoming.length and rc == 0:
         batch = incoming.data + at
@@ -326,7 +332,9 @@ cdef int account(Log *log, const Incoming *incoming, int64_t position) noexcept 
         if rc == 0 and batch_leader_epoch(batch) > epochs_latest(&log.epochs):
             rc = epochs_assign(&log.epochs, batch_leader_epoch(batch), batch_base_offset(batch))
         if rc == 0 and batch_has_producer_id(batch):
-            rc = 0 if producers_note(&log.producers, batch, batch_size_bytes(batch)) else -ENOMEM
+            rc = 0 if producers_note(&log.producers, batch, batch_size_bytes(batch), &aborted) else -ENOMEM
+            if rc == 0 and aborted.producer_id >= 0:
+                rc = segment_add_txn(s, &aborted)
         recent = &log.recent[log.recent_next % RECENT_BATCHES]
         recent.base_offset = batch_base_offset(batch)
         recent.last_offset = batch_last_offset(batch)

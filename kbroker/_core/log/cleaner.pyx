@@ -10,6 +10,7 @@ from libc.string cimport memcpy, memset
 from kbroker._core.c.prelude cimport load_int32, store_int64
 from kbroker._core.errors cimport NONE
 from kbroker._core.limits cimport DECOMPRESSED_BATCH_MAX_BYTES
+from kbroker._core.log.aborted cimport log_confirm_aborted
 from kbroker._core.log.batch_filter cimport filter_batch, filter_free
 from kbroker._core.log.directory cimport add_offset
 from kbroker._core.log.files cimport pthread_mutex_lock, pthread_mutex_unlock, read_at, write_at
@@ -208,7 +209,9 @@ cdef int begin_mapping(Cleaning *c) noexcept nogil:
     cdef int64_t slots = <int64_t> (<double> c.dirty_records / c.load_factor) + 2
     cdef int64_t undecided = txns_first_open(&c.txns)
     cdef int32_t i
-    cdef int rc
+    cdef int rc = log_confirm_aborted(c.log, &c.txns)
+    if rc != 0:
+        return rc
     txns_scanned(&c.txns)
     txns_begin_walk(&c.txns)
     slots = min(slots, c.map_slots_most)
@@ -412,6 +415,7 @@ cdef int begin_group(Cleaning *c) noexcept nogil:
         return -ENOMEM
     c.cleaned_end = 0
     c.output_used = 0
+    c.txns.cleaned = &c.cleaned.txn_index
     rc = cleaned_create(c.cleaned)
     return rc if rc != 0 else 1
 
@@ -465,6 +469,7 @@ cdef int finish_group(Cleaning *c) noexcept nogil:
         c.replaced.count = replaced
         return rc
     c.cleaned = NULL                 # the log's now
+    c.txns.cleaned = NULL
     c.segments_written += 1
     end_group(c)
     return 0

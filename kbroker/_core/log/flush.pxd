@@ -8,3 +8,4 @@
 from kbroker._core.log.state cimport Log
 
 cdef int log_flush(Log *log) noexcept nogil      # afterwards recovery_point >= the end offset of when it was called
+cdef int log_flush_sealed(Log *log) noexcept nogil   # all but the active segment, so that a kill leaves only that to be scanned

@@ -10,17 +10,17 @@ from kbroker._core.log.files cimport (
 from kbroker._core.log.leader_epochs cimport epochs_write
 from kbroker._core.log.open_files cimport files_open_indexes, files_open_log
 from kbroker._core.log.segment cimport Segment, segment_release, segment_retain, segment_write_indexes
-from kbroker._core.log.state cimport go_offline, usable
+from kbroker._core.log.state cimport active, go_offline, usable
 
 
-cdef int32_t gather(Log *log, Segment **held) noexcept nogil:
-    # Every segment with bytes past the recovery point. How many.
+cdef int32_t gather(Log *log, Segment **held, int64_t end_offset) noexcept nogil:
+    # Every segment with bytes past the recovery point that begins before `end_offset`. How many.
     cdef Segment *s
     cdef int32_t count = 0
     cdef int32_t i
     for i in range(log.segment_count):
         s = log.segments[i]
-        if s.next_offset > log.recovery_point and s.size_bytes > 0:
+        if s.next_offset > log.recovery_point and s.size_bytes > 0 and s.base_offset < end_offset:
             segment_retain(s)
             held[count] = s
             count += 1
@@ -44,18 +44,24 @@ cdef int make_ready(Log *log, Segment *s) noexcept nogil:
     return rc
 
 
-cdef int sync_segment(const Log *log, const Segment *s) noexcept nogil:
+cdef int sync_named(const Log *log, const Segment *s, const char *suffix) noexcept nogil:
+    # Not every segment has one.
     cdef char path[PATH_BYTES]
+    cdef int rc = path_of_segment(path, log.directory, s.base_offset, suffix)
+    if rc == 0:
+        rc = sync_path(path)
+    return 0 if rc == -ENOENT else rc
+
+
+cdef int sync_segment(const Log *log, const Segment *s) noexcept nogil:
     cdef int rc = sync_file(s.fd)
     if rc == 0:
         rc = sync_file(s.offset_index.fd)
     if rc == 0:
         rc = sync_file(s.time_index.fd)
-    if rc == 0:
-        rc = path_of_segment(path, log.directory, s.base_offset, ".snapshot")
-    if rc == 0:
-        rc = sync_path(path)
-    return 0 if rc == -ENOENT else rc            # the first segment has no snapshot before it
+    if rc == 0 and s.txn_index.count != 0:
+        rc = sync_named(log, s, ".txnindex")
+    return sync_named(log, s, ".snapshot") if rc == 0 else rc
 
 
 cdef int sync_all(Log *log, Segment **held, int32_t count, bint names_changed, int rc) noexcept nogil:
@@ -81,14 +87,14 @@ cdef int sync_all(Log *log, Segment **held, int32_t count, bint names_changed, i
     return rc
 
 
-cdef int log_flush(Log *log) noexcept nogil:
+cdef int flush_to(Log *log, bint sealed) noexcept nogil:
     cdef Segment **held = NULL
     cdef int32_t count = 0
     cdef int64_t end_offset
     cdef bint names_changed = False
     cdef int rc = 0
     pthread_mutex_lock(&log.lock)
-    end_offset = log.end_offset
+    end_offset = active(log).base_offset if sealed and usable(log) else log.end_offset
     if not usable(log):
         rc = -log.offline_errno if log.offline_errno else -EIO
     elif log.directory != NULL and log.recovery_point < end_offset:
@@ -98,7 +104,7 @@ cdef int log_flush(Log *log) noexcept nogil:
         if held == NULL:
             rc = -ENOMEM
         else:
-            count = gather(log, held)
+            count = gather(log, held, end_offset)
             rc = epochs_write(&log.epochs, log.directory)
     pthread_mutex_unlock(&log.lock)
     if held != NULL:
@@ -116,3 +122,11 @@ cdef int log_flush(Log *log) noexcept nogil:
     pthread_mutex_unlock(&log.lock)
     free(held)
     return rc
+
+
+cdef int log_flush(Log *log) noexcept nogil:
+    return flush_to(log, False)
+
+
+cdef int log_flush_sealed(Log *log) noexcept nogil:
+    return flush_to(log, True)

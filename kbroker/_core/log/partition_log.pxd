@@ -12,7 +12,7 @@ from kbroker._core.clock cimport Clock
 # Appends the batches of one produced partition (a client sends exactly one). The bytes are stamped in place.
 # On success log_end_offset has moved; the high watermark has not: that is the caller's decision (partitions).
 from kbroker._core.log.append cimport append_begin, log_append, log_roll
-from kbroker._core.log.flush cimport log_flush
+from kbroker._core.log.flush cimport log_flush, log_flush_sealed
 from kbroker._core.log.lookup cimport (
     log_end_offset_for_epoch, log_latest_epoch, log_offset_for_timestamp, log_offset_of_max_timestamp, log_read,
 )

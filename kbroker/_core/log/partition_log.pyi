@@ -7,13 +7,17 @@ from typing_extensions import Buffer
 from kbroker._core.clock import BrokerClock
 from kbroker._core.log.open_files import FileBudget
 
-CODECS: dict[str, int]
-
 class LogError(Exception):
     """A Kafka error code from a log."""
 
     code: int
     def __init__(self, code: int) -> None: ...
+
+class DamagedLogError(LogError):
+    """Bad bytes with records behind them: the log is not opened, and nothing of it was changed."""
+
+    where: Note
+    def __init__(self, directory: str, where: Note, later: int) -> None: ...
 
 class Appended(NamedTuple):
     error: int
@@ -42,8 +46,15 @@ class SegmentFacts(NamedTuple):
 class Note(NamedTuple):
     segment_base_offset: int
     offset: int
+    position: int
     bytes: int
     reason: str
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
 
 class ProducerFacts(NamedTuple):
     producer_id: int
@@ -127,6 +138,9 @@ class PartitionLog:
     def producers(self) -> list[ProducerFacts]:
         """What is remembered of idempotent producers."""
 
+    def collect_aborted(self, from_offset: int, upper_bound: int) -> list[AbortedTransaction]:
+        """Aborted transactions with something in [from_offset, upper_bound), by their markers: for read_committed."""
+
     def offset_for_timestamp(self, timestamp: int) -> Found | None:
         """The first record at or after `timestamp`, or None."""
 
@@ -152,6 +166,9 @@ class PartitionLog:
     def made(self) -> bool: ...
     def flush(self) -> int:
         """Syncs what was appended; the new recovery point."""
+
+    def flush_sealed(self) -> int:
+        """Syncs the segments that are full, which takes no append's time. A closed or failed log is left alone."""
 
     def flush_if_due(self, now_ms: int | None = None) -> bool:
         """Syncs when flush.ms have passed since it was last done here; whether it did."""

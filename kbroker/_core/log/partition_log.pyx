@@ -12,6 +12,7 @@ from libc.string cimport memcpy
 from kbroker._core.c.prelude cimport load_int32, load_int64, release_count, retain_count, store_int64
 from kbroker._core.clock cimport BrokerClock, wall_ms
 from kbroker._core.errors cimport KAFKA_STORAGE_ERROR, NONE
+from kbroker._core.log.aborted cimport log_collect_aborted
 from kbroker._core.log.append cimport push_segment
 from kbroker._core.log.files cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock, read_at,
@@ -19,12 +20,14 @@ from kbroker._core.log.files cimport (
 from kbroker._core.log.directory cimport Offsets
 from kbroker._core.log.leader_epochs cimport EpochStart, epochs_free
 from kbroker._core.log.fresh cimport fresh_make, write_topic_id
+from kbroker._core.log.log_config cimport read_config
 from kbroker._core.log.lookup cimport load_max_timestamp
 from kbroker._core.log.open_files cimport FileBudget, OpenFiles, files_forget, files_new, files_release, files_retain
-from kbroker._core.log.producer_state cimport Producer, producers_free, producers_init
-from kbroker._core.log.recovery cimport open_directory
+from kbroker._core.log.producer_state cimport Producer, producers_free, producers_init, producers_replicated
+from kbroker._core.log.recovery cimport LOG_DAMAGED, open_directory
 from kbroker._core.log.segment cimport Segment, segment_mark_empty, segment_release
-from kbroker._core.log.state cimport RecoveryNote, usable
+from kbroker._core.log.state cimport RecoveryNote, first_unstable, usable
+from kbroker._core.log.txn_index cimport TxnIndex, txn_index_reset
 from kbroker._core.log.upkeep cimport log_expire_producers
 from kbroker._core.record.batch cimport FROM_CLIENT, FROM_QUORUM
 from kbroker._core.record.compression cimport empty_scratch, scratch_free
@@ -35,13 +38,12 @@ Appended = namedtuple(
 )
 Found = namedtuple("Found", "offset timestamp leader_epoch")
 SegmentFacts = namedtuple("SegmentFacts", "base_offset next_offset size_bytes max_timestamp open references")
-Note = namedtuple("Note", "segment_base_offset offset bytes reason")
+Note = namedtuple("Note", "segment_base_offset offset position bytes reason")
+AbortedTransaction = namedtuple("AbortedTransaction", "producer_id first_offset last_offset last_stable_offset")
 ProducerFacts = namedtuple(
     "ProducerFacts",
     "producer_id producer_epoch last_sequence last_offset last_timestamp coordinator_epoch txn_first_offset",
 )
-
-CODECS = {"producer": -1, "uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 cdef enum:
     OWN_FILES_LIMIT = 64           # segments open at once in a log that was given no budget
@@ -53,6 +55,19 @@ class LogError(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(f"log error {code}")
         self.code = code
+
+
+class DamagedLogError(LogError):
+    """Bad bytes with records behind them: the log is not opened, and nothing of it was changed."""
+
+    def __init__(self, directory: str, where: Note, later: int) -> None:
+        super().__init__(KAFKA_STORAGE_ERROR)
+        self.where = where
+        self.args = (
+            f"{directory}/{where.segment_base_offset:020}.log is damaged at byte {where.position}, offset {where.offset}: "
+            f"{where.reason}. Records follow in {later:020}.log, so nothing was cut off: bring the file back from a copy, or, "
+            f"to give up every record from offset {where.offset} on, move the segments behind it out of the directory; "
+            f"then start the broker again.",)
 
 
 cdef int64_t log_end_offset(const Log *log) noexcept nogil:
@@ -97,6 +112,9 @@ cdef bint log_raise_high_watermark(Log *log, int64_t offset) noexcept nogil:
     moved = offset > log.high_watermark
     if moved:
         store_int64(&log.high_watermark, offset)
+        if log.producers.ended_count > 0:
+            producers_replicated(&log.producers, offset)
+            store_int64(&log.first_unstable_offset, first_unstable(log))
     pthread_mutex_unlock(&log.lock)
     return moved
 
@@ -153,60 +171,6 @@ cdef Log *log_new(OpenFiles *files, const char *directory, size_t length) noexce
         log_release(log)
         return NULL
     return log
-
-
-cdef object first_of(object config, str name, object default):
-    value = config.get(name)
-    return default if value is None else value
-
-
-cdef int64_t number(object config, str name, int64_t default, int64_t least, int64_t most) except? -1:
-    cdef object value = int(first_of(config, name, default))
-    if not least <= value <= most:
-        raise ValueError(f"{name} must be between {least} and {most}, not {value}")
-    return value
-
-
-cdef bint truth(object config, str name) except -1:
-    return str(first_of(config, name, False)).lower() == "true"
-
-
-cdef int read_config(object config, LogConfig *out) except -1:
-    """Reads the settings a log obeys, by Kafka's names; the others of a topic belong to other rooms."""
-    cdef int64_t most = 0x7fffffffffffffff
-    codec = str(first_of(config, "compression.type", "producer"))
-    if codec not in CODECS:
-        raise ValueError(f"compression.type: {codec!r} is not one of {', '.join(CODECS)}")
-    policy = first_of(config, "cleanup.policy", "delete")
-    policies = [part.strip() for part in policy.split(",")] if isinstance(policy, str) else list(policy)
-    kind = str(first_of(config, "message.timestamp.type", "CreateTime"))
-    if kind not in ("CreateTime", "LogAppendTime"):
-        raise ValueError(f"message.timestamp.type: {kind!r} is neither CreateTime nor LogAppendTime")
-    out.rules.max_message_bytes = <int32_t> number(config, "max.message.bytes", 1048588, 0, 0x7fffffff)
-    out.rules.log_append_time = kind == "LogAppendTime"
-    out.rules.keys_required = "compact" in policies
-    out.rules.target_codec = CODECS[codec]
-    out.rules.target_level = 0
-    if codec in ("gzip", "lz4", "zstd"):
-        out.rules.target_level = <int32_t> number(config, f"compression.{codec}.level", 0, -0x7fffffff, 0x7fffffff)
-    out.rules.timestamp_before_max_ms = number(config, "message.timestamp.before.max.ms", most, 0, most)
-    out.rules.timestamp_after_max_ms = number(config, "message.timestamp.after.max.ms", 3600000, 0, most)
-    out.segment_bytes = <int32_t> number(config, "segment.bytes", 1073741824, 14, 0x7fffffff)
-    out.segment_index_bytes = <int32_t> number(config, "segment.index.bytes", 10485760, 4, 0x7fffffff)
-    out.index_interval_bytes = <int32_t> number(config, "index.interval.bytes", 4096, 0, 0x7fffffff)
-    out.segment_ms = number(config, "segment.ms", 604800000, 1, most)
-    if out.rules.keys_required:              # what must be compacted in time must leave the active segment in time
-        out.segment_ms = min(out.segment_ms, number(config, "max.compaction.lag.ms", most, 1, most))
-    out.segment_jitter_ms = number(config, "segment.jitter.ms", 0, 0, most)
-    out.producer_id_expiration_ms = number(config, "producer.id.expiration.ms", 86400000, 1, most)
-    out.delete_old = "delete" in policies
-    out.retention_ms = number(config, "retention.ms", 604800000, -1, most)
-    out.retention_bytes = number(config, "retention.bytes", -1, -most - 1, most)
-    out.file_delete_delay_ms = number(config, "file.delete.delay.ms", 60000, 0, most)
-    out.flush_messages = number(config, "flush.messages", most, 1, most)
-    out.flush_ms = number(config, "flush.ms", most, 0, most)
-    out.preallocate = truth(config, "preallocate")
-    return 0
 
 
 cdef bytes read_topic_id(str path):
@@ -310,8 +274,11 @@ cdef class PartitionLog:
             pthread_mutex_lock(&self.log.lock)
             rc = open_directory(self.log, was_clean, point, start, now)
             pthread_mutex_unlock(&self.log.lock)
-        if rc != 0:
-            raise os_error(rc, self.directory)
+        if rc == LOG_DAMAGED:
+            where = self.recovery_notes[self.log.note_count - 1]
+            raise DamagedLogError(self.directory, where, next(
+                one.base_offset for one in self.segments() if one.base_offset > where.segment_base_offset and one.size_bytes))
+        self.checked(rc)
         return self
 
     @staticmethod
@@ -460,8 +427,8 @@ cdef class PartitionLog:
     def recovery_notes(self):
         cdef int32_t i
         return [
-            Note(self.log.notes[i].segment_base_offset, self.log.notes[i].offset, self.log.notes[i].bytes,
-                 self.log.notes[i].reason.decode())
+            Note(self.log.notes[i].segment_base_offset, self.log.notes[i].offset, self.log.notes[i].position,
+                 self.log.notes[i].bytes, self.log.notes[i].reason.decode())
             for i in range(self.log.note_count)
         ]
 
@@ -515,6 +482,22 @@ cdef class PartitionLog:
                 p.last_timestamp, p.coordinator_epoch, p.txn_first_offset))
         free(copies)
         return facts
+
+    def collect_aborted(self, int64_t from_offset, int64_t upper_bound):
+        """Aborted transactions with something in [from_offset, upper_bound), by their markers: for read_committed."""
+        cdef TxnIndex found
+        cdef int32_t i
+        cdef int rc
+        found.entries = NULL
+        found.count = found.written = found.capacity = 0
+        with nogil:
+            rc = log_collect_aborted(self.log, from_offset, upper_bound, &found)
+        aborted = [AbortedTransaction(found.entries[i].producer_id, found.entries[i].first_offset,
+                                      found.entries[i].last_offset, found.entries[i].last_stable_offset)
+                   for i in range(found.count)]
+        txn_index_reset(&found)
+        self.checked(rc)
+        return aborted
 
     cdef object found(self, TimestampOffset *out):
         if out.error != NONE:
@@ -601,6 +584,16 @@ cdef class PartitionLog:
         with nogil:
             rc = log_flush(self.log)
         self.checked(rc)
+        return load_int64(&self.log.recovery_point)
+
+    def flush_sealed(self):
+        """Syncs the segments that are full, which takes no append's time. A closed or failed log is left alone."""
+        cdef int rc = 0
+        with nogil:
+            if usable(self.log):
+                rc = log_flush_sealed(self.log)
+        if not self.log.closed:
+            self.checked(rc)
         return load_int64(&self.log.recovery_point)
 
     def flush_if_due(self, now_ms=None):

@@ -4,6 +4,8 @@
 # Called by   log/append (check, then note), log/recovery (replay, snapshots), log/upkeep (snapshots, expiry).
 # Threads     under the log's lock.
 # Fails by    an Err code from producers_check; -errno from the files.
+# Transactions: one is undecided from its first batch to its marker, and by Kafka's rule until the high watermark has passed
+#             the marker, too; the oldest undecided one bounds the last stable offset.
 # Invariants  at most PRODUCERS_PER_LOG_MAX producers: the one that wrote longest ago without an open transaction makes room,
 #             which is to it as if it had expired.
 #
@@ -16,6 +18,7 @@
 #                                        +22  4  offset delta (last sequence - first sequence)
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from kbroker._core.limits cimport PRODUCER_BATCHES_KEPT, PRODUCERS_PER_LOG_MAX
+from kbroker._core.log.txn_index cimport AbortedTxn
 
 cdef struct ProducerBatch:
     int32_t last_sequence
@@ -34,6 +37,11 @@ cdef struct Producer:
     int32_t earlier, later           # neighbours in the order of last writes; -1: none
     ProducerBatch batches[5]
 
+# A transaction whose marker the high watermark has not passed yet.
+cdef struct EndedTxn:
+    int64_t first_offset
+    int64_t marker_offset
+
 cdef struct ProducerTable:
     Producer *producers              # 0..count, in no order
     int32_t count
@@ -42,6 +50,10 @@ cdef struct ProducerTable:
     int32_t slot_mask
     int32_t oldest, newest           # by last write
     int64_t first_open_txn_offset    # -1: none
+    EndedTxn *ended                  # ascending by marker
+    int32_t ended_count
+    int32_t ended_capacity
+    int64_t first_ended_txn_offset   # the smallest first offset among them; -1: none
     int64_t swept_ms                 # when expiry last looked
     int64_t snapshot_offset          # of the newest snapshot on disk; -1: none
 
@@ -55,8 +67,10 @@ cdef void producers_clear(ProducerTable *t) noexcept nogil
 # May this batch be appended? An Err code. A retry of a kept batch sets *duplicate.
 cdef int16_t producers_check(const ProducerTable *t, const uint8_t *batch, Check check,
                              ProducerBatch **duplicate) noexcept nogil
-# It was appended (its offsets are stamped). False when memory ran out.
-cdef bint producers_note(ProducerTable *t, const uint8_t *batch, int64_t size_bytes) noexcept nogil
+# It was appended (its offsets are stamped). False when memory ran out. What a marker aborted stands in *aborted, else a
+# producer id of -1.
+cdef bint producers_note(ProducerTable *t, const uint8_t *batch, int64_t size_bytes, AbortedTxn *aborted) noexcept nogil
+cdef void producers_replicated(ProducerTable *t, int64_t high_watermark) noexcept nogil    # it has moved
 cdef void producers_expire(ProducerTable *t, int64_t now_ms, int64_t expiration_ms) noexcept nogil
 cdef int producers_write_snapshot(ProducerTable *t, const char *directory, int64_t offset) noexcept nogil
 cdef int producers_read_snapshot(ProducerTable *t, const char *directory, int64_t offset,

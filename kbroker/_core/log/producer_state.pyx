@@ -2,7 +2,7 @@
 from libc.errno cimport EINVAL, ENOMEM
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memset
+from libc.string cimport memmove, memset
 
 from kbroker._core.errors cimport INVALID_PRODUCER_EPOCH, NONE, OUT_OF_ORDER_SEQUENCE_NUMBER
 from kbroker._core.limits cimport PRODUCER_BATCHES_KEPT, PRODUCERS_PER_LOG_MAX
@@ -34,12 +34,14 @@ cdef void producers_init(ProducerTable *t) noexcept nogil:
     t.oldest = -1
     t.newest = -1
     t.first_open_txn_offset = -1
+    t.first_ended_txn_offset = -1
     t.snapshot_offset = -1
 
 
 cdef void producers_free(ProducerTable *t) noexcept nogil:
     free(t.producers)
     free(t.slots)
+    free(t.ended)
     producers_init(t)
 
 
@@ -235,10 +237,9 @@ cdef int16_t producers_check(const ProducerTable *t, const uint8_t *batch, Check
     return NONE if first == sequence_plus(b.last_sequence, 1) else OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-cdef bint read_marker(const uint8_t *batch, int64_t size_bytes, int32_t *coordinator_epoch) noexcept nogil:
+cdef bint read_marker(const uint8_t *batch, int64_t size_bytes, int16_t *kind, int32_t *coordinator_epoch) noexcept nogil:
     # A transaction's end: key {int16 version, int16 type 0 abort or 1 commit}, value {int16 version, int32 coordinator epoch}.
     cdef Cursor c = cursor_over(batch + BATCH_HEADER_BYTES, size_bytes - BATCH_HEADER_BYTES)
-    cdef int16_t kind
     if batch_attributes(batch) & ATTR_CODEC:
         return False
     take_varint(&c)                  # length
@@ -248,8 +249,8 @@ cdef bint read_marker(const uint8_t *batch, int64_t size_bytes, int32_t *coordin
     if take_varint(&c) < 4:
         return False
     take_int16(&c)
-    kind = take_int16(&c)
-    if kind != MARKER_ABORT and kind != MARKER_COMMIT:
+    kind[0] = take_int16(&c)
+    if kind[0] != MARKER_ABORT and kind[0] != MARKER_COMMIT:
         return False
     take_varint(&c)                  # value length
     take_int16(&c)
@@ -257,23 +258,67 @@ cdef bint read_marker(const uint8_t *batch, int64_t size_bytes, int32_t *coordin
     return not c.truncated
 
 
-cdef void note_marker(ProducerTable *t, Producer *p, const uint8_t *batch, int64_t size_bytes) noexcept nogil:
-    cdef int32_t coordinator_epoch = -1
-    cdef int64_t ended = p.txn_first_offset
-    if not read_marker(batch, size_bytes, &coordinator_epoch):
+cdef bint add_ended(ProducerTable *t, int64_t first_offset, int64_t marker_offset) noexcept nogil:
+    cdef int32_t capacity
+    cdef void *moved
+    if t.ended_count == t.ended_capacity:
+        capacity = 2 * t.ended_capacity if t.ended_capacity > 0 else 4
+        moved = realloc(t.ended, capacity * sizeof(EndedTxn))
+        if moved == NULL:
+            return False
+        t.ended = <EndedTxn *> moved
+        t.ended_capacity = capacity
+    t.ended[t.ended_count].first_offset = first_offset
+    t.ended[t.ended_count].marker_offset = marker_offset
+    t.ended_count += 1
+    if t.first_ended_txn_offset < 0 or first_offset < t.first_ended_txn_offset:
+        t.first_ended_txn_offset = first_offset
+    return True
+
+
+cdef void producers_replicated(ProducerTable *t, int64_t high_watermark) noexcept nogil:
+    cdef int32_t gone = 0
+    cdef int32_t i
+    while gone < t.ended_count and t.ended[gone].marker_offset < high_watermark:
+        gone += 1
+    if gone == 0:
         return
+    t.ended_count -= gone
+    memmove(t.ended, t.ended + gone, t.ended_count * sizeof(EndedTxn))
+    t.first_ended_txn_offset = -1
+    for i in range(t.ended_count):
+        if t.first_ended_txn_offset < 0 or t.ended[i].first_offset < t.first_ended_txn_offset:
+            t.first_ended_txn_offset = t.ended[i].first_offset
+
+
+cdef bint note_marker(ProducerTable *t, Producer *p, const uint8_t *batch, int64_t size_bytes, AbortedTxn *aborted) noexcept nogil:
+    # A marker that ends nothing (its transaction wrote nothing here) changes neither the last stable offset nor the index.
+    cdef int32_t coordinator_epoch = -1
+    cdef int16_t kind = MARKER_COMMIT
+    cdef int64_t ended = p.txn_first_offset
+    if not read_marker(batch, size_bytes, &kind, &coordinator_epoch):
+        return True
     p.coordinator_epoch = coordinator_epoch
     p.txn_first_offset = -1
-    if ended >= 0 and ended == t.first_open_txn_offset:
+    if ended < 0:
+        return True
+    if ended == t.first_open_txn_offset:
         find_first_open(t)
+    if kind == MARKER_ABORT:
+        aborted.producer_id = p.producer_id
+        aborted.first_offset = ended
+        aborted.last_offset = batch_last_offset(batch)
+        aborted.last_stable_offset = t.first_open_txn_offset if t.first_open_txn_offset >= 0 else aborted.last_offset + 1
+    return add_ended(t, ended, batch_last_offset(batch))
 
 
-cdef bint producers_note(ProducerTable *t, const uint8_t *batch, int64_t size_bytes) noexcept nogil:
+cdef bint producers_note(ProducerTable *t, const uint8_t *batch, int64_t size_bytes, AbortedTxn *aborted) noexcept nogil:
     cdef Producer *p = find(t, batch_producer_id(batch))
     cdef int16_t epoch = batch_producer_epoch(batch)
     cdef int16_t attributes = batch_attributes(batch)
     cdef ProducerBatch *b
     cdef int32_t index
+    aborted.producer_id = -1
     if p == NULL:
         p = insert(t, batch_producer_id(batch), epoch)
         if p == NULL:
@@ -287,8 +332,7 @@ cdef bint producers_note(ProducerTable *t, const uint8_t *batch, int64_t size_by
         p.batch_count = 0
     p.last_timestamp = batch_max_timestamp(batch)
     if attributes & ATTR_CONTROL:
-        note_marker(t, p, batch, size_bytes)
-        return True
+        return note_marker(t, p, batch, size_bytes, aborted)
     p.newest = (p.newest + 1) % PRODUCER_BATCHES_KEPT if p.batch_count > 0 else 0
     if p.batch_count < PRODUCER_BATCHES_KEPT:
         p.batch_count += 1

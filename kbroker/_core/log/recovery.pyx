@@ -1,105 +1,50 @@
 # Opening a log: list, believe or scan, cut what is torn, rebuild what can be rebuilt.
-from libc.errno cimport EFBIG, EINVAL, EIO, ENOENT, ENOMEM, errno
+from libc.errno cimport EFBIG, EINVAL, EIO, ENOENT, ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, qsort
-from libc.string cimport strcmp
+from libc.string cimport memset
 
 from kbroker._core.c.prelude cimport store_int64
 from kbroker._core.errors cimport NONE
 from kbroker._core.log.append cimport forget_positions, push_segment
-from kbroker._core.log.directory cimport DIR, Offsets, add_offset, closedir, dirent, opendir, readdir
+from kbroker._core.log.directory cimport Offsets
 from kbroker._core.log.files cimport (
-    PATH_BYTES, cut_file, offset_of_name, path_of_segment, read_at, remove_path, size_of_path,
+    LOG_FILE, PATH_BYTES, SNAPSHOT_FILE, cut_file, path_of_file, path_of_segment, read_at, remove_path, size_of_path,
 )
 from kbroker._core.log.leader_epochs cimport epochs_assign, epochs_cut_end, epochs_cut_start, epochs_latest, epochs_read
 from kbroker._core.log.leftovers cimport clear_leftovers
-from kbroker._core.log.open_files cimport files_forget, files_note, files_open_log
-from kbroker._core.log.producer_state cimport producers_clear, producers_note, producers_read_snapshot
+from kbroker._core.log.listing cimport Listing, holds, listing_free, listing_read
+from kbroker._core.log.open_files cimport files_forget, files_note
+from kbroker._core.log.producer_state cimport producers_note, producers_write_snapshot
+from kbroker._core.log.replay cimport note, producers_before, remove_stray_snapshots, restore_producers
 from kbroker._core.log.segment cimport (
-    Segment, Walk, batch_belongs, segment_account, segment_close_files, segment_load_tail, segment_mark_empty, segment_open_log,
-    segment_release, segment_remove_files, segment_reset_indexes, segment_write_indexes, walk_begin, walk_header, walk_next,
+    Segment, batch_belongs, segment_account, segment_add_txn, segment_close_files, segment_load_tail, segment_mark_empty,
+    segment_open_log, segment_open_txns, segment_release, segment_remove_files, segment_reset_indexes, segment_write_indexes,
+    segment_write_txns,
 )
-from kbroker._core.log.state cimport RECOVERY_NOTES_MAX, RecoveryNote, active, first_unstable
+from kbroker._core.log.state cimport RECOVERY_NOTES_MAX, active, first_unstable
+from kbroker._core.log.txn_index cimport AbortedTxn, txn_index_reset
 from kbroker._core.record.batch cimport (
-    ATTR_CONTROL, BATCH_HEADER_BYTES, batch_attributes, batch_base_offset, batch_has_producer_id, batch_last_offset,
-    batch_leader_epoch, batch_magic, batch_size_bytes, check_batch,
+    BATCH_HEADER_BYTES, batch_base_offset, batch_has_producer_id, batch_leader_epoch, batch_magic, batch_size_bytes,
+    check_batch,
 )
 from kbroker._core.record.compression cimport Scratch, empty_scratch, scratch_free, scratch_reserve
 
 cdef enum:
     SCAN_BYTES = 1048576
-    MARKER_BYTES = 128               # a transaction marker's batch is 78 bytes
 
 
-cdef int by_value(const void *a, const void *b) noexcept nogil:
-    cdef int64_t x = (<const int64_t *> a)[0]
-    cdef int64_t y = (<const int64_t *> b)[0]
-    return (x > y) - (x < y)
-
-
-cdef bint holds(const Offsets *o, int64_t offset) noexcept nogil:
-    cdef int32_t i
-    for i in range(o.count):
-        if o.items[i] == offset:
-            return True
-    return False
-
-
-cdef void note(Log *log, int64_t segment_base_offset, int64_t offset, int64_t bytes, const char *reason) noexcept nogil:
-    cdef RecoveryNote *n
-    if log.note_count < RECOVERY_NOTES_MAX:
-        n = &log.notes[log.note_count]
-        n.segment_base_offset = segment_base_offset
-        n.offset = offset
-        n.bytes = bytes
-        n.reason = reason
-        log.note_count += 1
-
-
-cdef int list_directory(const Log *log, Offsets *logs, Offsets *snapshots, Offsets *indexes) noexcept nogil:
-    cdef DIR *d = opendir(log.directory)
-    cdef dirent *entry
-    cdef const char *suffix = NULL
-    cdef int64_t offset
-    cdef int rc = 0
-    if d == NULL:
-        return -errno if errno > 0 else -EIO
-    while rc == 0:
-        entry = readdir(d)
-        if entry == NULL:
-            break
-        offset = offset_of_name(entry.d_name, &suffix)
-        if offset < 0:
-            continue
-        if strcmp(suffix, ".log") == 0:
-            rc = add_offset(logs, offset)
-        elif strcmp(suffix, ".snapshot") == 0:
-            rc = add_offset(snapshots, offset)
-        elif strcmp(suffix, ".index") == 0 or strcmp(suffix, ".timeindex") == 0 or strcmp(suffix, ".txnindex") == 0:
-            rc = add_offset(indexes, offset)
-    closedir(d)
-    if logs.count > 0:
-        qsort(logs.items, logs.count, sizeof(int64_t), by_value)
-    if snapshots.count > 0:
-        qsort(snapshots.items, snapshots.count, sizeof(int64_t), by_value)
-    return rc
-
-
-cdef int remove_orphans(const Log *log, const Offsets *logs, const Offsets *indexes) noexcept nogil:
+cdef int remove_orphans(const Log *log, const Listing *names, const Offsets *indexes) noexcept nogil:
     # An index without its log says nothing.
     cdef char path[PATH_BYTES]
-    cdef const char *suffixes[3]
-    cdef int32_t i, j
+    cdef int32_t i
+    cdef int which
     cdef int rc = 0
-    suffixes[0] = ".index"
-    suffixes[1] = ".timeindex"
-    suffixes[2] = ".txnindex"
     for i in range(indexes.count):
-        if holds(logs, indexes.items[i]):
+        if holds(&names.logs, indexes.items[i]):
             continue
-        for j in range(3):
+        for which in range(LOG_FILE + 1, SNAPSHOT_FILE):
             if rc == 0:
-                rc = path_of_segment(path, log.directory, indexes.items[i], suffixes[j])
+                rc = path_of_file(path, log.directory, indexes.items[i], which, "")
             if rc == 0:
                 rc = remove_path(path)
     return rc
@@ -122,15 +67,28 @@ cdef const char *fault_of(const Segment *s, const uint8_t *batch, int64_t availa
     return NULL
 
 
-cdef int scan_segment(Log *log, Segment *s, Scratch *buffer, const char **reason) noexcept nogil:
-    # Reads the whole file and accounts for every good batch. *reason: why it stopped before the end. 0 or -errno.
+cdef int account(Log *log, Segment *s, const uint8_t *batch, int64_t position) noexcept nogil:
+    # What an append would have noted: indexes, epochs, producers, an aborted transaction.
+    cdef AbortedTxn aborted
+    cdef int rc = segment_account(s, batch, position, log.config.index_interval_bytes)
+    if rc == 0 and batch_leader_epoch(batch) > epochs_latest(&log.epochs):
+        rc = epochs_assign(&log.epochs, batch_leader_epoch(batch), batch_base_offset(batch))
+    if rc == 0 and batch_has_producer_id(batch):
+        if not producers_note(&log.producers, batch, batch_size_bytes(batch), &aborted):
+            rc = -ENOMEM
+        elif aborted.producer_id >= 0:
+            rc = segment_add_txn(s, &aborted)
+    return rc
+
+
+cdef int scan_batches(Log *log, Segment *s, Scratch *buffer, int64_t *good, const char **reason) noexcept nogil:
+    # Reads the whole file and accounts for every good batch. *reason: why they end at *good, before the file does.
     cdef int64_t position = 0
     cdef int64_t window_at = 0
     cdef int64_t window_length = 0
     cdef int64_t wanted, n
     cdef const uint8_t *batch
     cdef int rc
-    reason[0] = NULL
     while position < s.size_bytes:
         batch = buffer.data + (position - window_at)
         n = window_at + window_length - position
@@ -152,36 +110,27 @@ cdef int scan_segment(Log *log, Segment *s, Scratch *buffer, const char **reason
         reason[0] = fault_of(s, batch, n)
         if reason[0] != NULL:
             break
-        rc = segment_account(s, batch, position, log.config.index_interval_bytes)
-        if rc == 0 and batch_leader_epoch(batch) > epochs_latest(&log.epochs):
-            rc = epochs_assign(&log.epochs, batch_leader_epoch(batch), batch_base_offset(batch))
+        rc = account(log, s, batch, position)
         if rc != 0:
             return rc
         position += batch_size_bytes(batch)
-    if position < s.size_bytes:
-        note(log, s.base_offset, s.next_offset, s.size_bytes - position, reason[0])
-        rc = cut_file(s.fd, position)
-        if rc != 0:
-            return rc
-        s.size_bytes = position
-    s.reserved_bytes = s.size_bytes + 1      # a killed broker may have left blocks beyond the end: who closes it trims it
+    good[0] = position
     return 0
 
 
-cdef int recover_segment(Log *log, Segment *s, bint *was_cut) noexcept nogil:
+cdef int scan_segment(Log *log, Segment *s, int64_t *good, const char **reason) noexcept nogil:
+    # Nothing in the directory is changed yet.
     cdef Scratch buffer
-    cdef const char *reason = NULL
     cdef int rc = segment_open_log(s)
     buffer = empty_scratch()
-    was_cut[0] = False
+    good[0] = 0
+    reason[0] = NULL
     if rc == 0:
         rc = segment_reset_indexes(s)
     if rc == 0:
+        txn_index_reset(&s.txn_index)
         files_note(log.files, s)
-        rc = scan_segment(log, s, &buffer, &reason)
-    if rc == 0:
-        was_cut[0] = reason != NULL
-        rc = segment_write_indexes(s, False)
+        rc = scan_batches(log, s, &buffer, good, reason)
     scratch_free(&buffer)
     return rc
 
@@ -195,16 +144,16 @@ cdef void drop_last_segment(Log *log) noexcept nogil:
     log.names_changed = True
 
 
-cdef int load_segments(Log *log, const Offsets *logs, int64_t now_ms) noexcept nogil:
+cdef int load_segments(Log *log, const Listing *names, int64_t now_ms) noexcept nogil:
     # Names and sizes only.
     cdef char path[PATH_BYTES]
     cdef Segment *s
     cdef int32_t i
     cdef int rc
-    for i in range(logs.count):
-        rc = push_segment(log, logs.items[i], False, now_ms)
+    for i in range(names.logs.count):
+        rc = push_segment(log, names.logs.items[i], False, now_ms)
         if rc == 0:
-            rc = path_of_segment(path, log.directory, logs.items[i], ".log")
+            rc = path_of_segment(path, log.directory, names.logs.items[i], ".log")
         if rc != 0:
             return rc
         s = active(log)
@@ -217,56 +166,109 @@ cdef int load_segments(Log *log, const Offsets *logs, int64_t now_ms) noexcept n
             log.segments[i - 1].next_offset = s.base_offset
         if s.size_bytes == 0:                # nothing to index: whatever the index files hold is replaced
             segment_mark_empty(s)
+        elif not holds(&names.txn_indexes, s.base_offset):
+            txn_index_reset(&s.txn_index)    # nobody need look for a file that is not there
     return 0
 
 
-cdef int recover_from(Log *log, int64_t recovery_point) noexcept nogil:
-    cdef Segment *s
-    cdef bint was_cut = False
+cdef bint bytes_behind(const Log *log, int32_t index) noexcept nogil:
     cdef int32_t i
-    cdef int rc
-    for i in range(log.segment_count):
+    for i in range(index + 1, log.segment_count):
+        if log.segments[i].size_bytes > 0:
+            return True
+    return False
+
+
+cdef int cut_here(Log *log, int32_t index, int64_t position, const char *reason) noexcept nogil:
+    # The bad bytes are the log's last: they were never acknowledged, or were lost by a crash of the machine.
+    cdef Segment *s = log.segments[index]
+    cdef int rc = 0
+    note(log, s.base_offset, s.next_offset, position, s.size_bytes - position, reason)
+    if position < s.size_bytes:
+        rc = cut_file(s.fd, position)
+    s.size_bytes = position
+    while rc == 0 and log.segment_count > index + 1:
+        drop_last_segment(log)               # an empty one
+    return rc
+
+
+cdef int settle(Log *log, int32_t index) noexcept nogil:
+    # What was found out is written down: indexes, and the producers where the next segment begins.
+    cdef Segment *s = log.segments[index]
+    cdef bint last = index + 1 == log.segment_count
+    cdef int rc = segment_write_indexes(s, not last)
+    if rc == 0:
+        rc = segment_write_txns(s)
+    if rc == 0 and not last:
+        rc = producers_write_snapshot(&log.producers, log.directory, log.segments[index + 1].base_offset)
+    s.reserved_bytes = s.size_bytes + 1      # a killed broker may have left blocks beyond the end: who closes it trims it
+    return rc
+
+
+cdef int recover_from(Log *log, const Listing *names, int32_t first, int64_t start_offset, int64_t now_ms) noexcept nogil:
+    # Reads the segments from `first` on. Where one is bad and records follow in a later one, nothing is given up:
+    # LOG_DAMAGED, and the last note tells where.
+    cdef Segment *s
+    cdef const char *reason = NULL
+    cdef int64_t good = 0
+    cdef int32_t i = first
+    cdef int rc = producers_before(log, names, first, start_offset, now_ms)
+    while rc == 0 and i < log.segment_count:
         s = log.segments[i]
-        if i + 1 < log.segment_count and log.segments[i + 1].base_offset <= recovery_point:
-            continue
-        rc = recover_segment(log, s, &was_cut)
-        if rc != 0:
-            return rc
-        if was_cut or (i + 1 < log.segment_count and s.next_offset > log.segments[i + 1].base_offset):
-            while log.segment_count > i + 1:
-                note(log, active(log).base_offset, active(log).base_offset, active(log).size_bytes,
-                     b"a segment behind a cut one")
-                drop_last_segment(log)
-            return 0
-        if i + 1 < log.segment_count:
-            rc = segment_write_indexes(s, True)
-            if rc != 0:
-                return rc
-    return 0
+        rc = scan_segment(log, s, &good, &reason)
+        if rc == 0 and reason == NULL and i + 1 < log.segment_count and s.next_offset > log.segments[i + 1].base_offset:
+            reason = b"the next segment begins before this one ends"
+        if rc == 0 and reason != NULL:
+            if bytes_behind(log, i):
+                log.note_count = min(log.note_count, RECOVERY_NOTES_MAX - 1)
+                note(log, s.base_offset, s.next_offset, good, s.size_bytes - good, reason)
+                return LOG_DAMAGED
+            rc = cut_here(log, i, good, reason)
+        if rc == 0:
+            rc = settle(log, i)
+        i += 1
+    return rc
 
 
-cdef int trust_tail(Log *log) noexcept nogil:
+cdef int32_t first_past(const Log *log, int64_t recovery_point) noexcept nogil:
+    # Every byte below the recovery point was synced: the first segment that reaches past it, at least the last one.
+    cdef int32_t i = 0
+    while i + 1 < log.segment_count and log.segments[i + 1].base_offset <= recovery_point:
+        i += 1
+    return i
+
+
+cdef int trust_tail(Log *log, const Listing *names, int64_t start_offset, int64_t now_ms, bint *scanned) noexcept nogil:
     # After a clean stop. A tail that does not add up is scanned after all.
     cdef Segment *s = active(log)
-    cdef bint was_cut = False
     cdef int rc
     if s.size_bytes == 0:
         return 0
     rc = segment_load_tail(s)
+    if rc == 0:
+        rc = segment_open_txns(s)
     if rc == -EINVAL or rc == -ENOENT:
-        note(log, s.base_offset, s.base_offset, 0, b"the indexes do not fit the segment: made anew")
-        rc = recover_segment(log, s, &was_cut)
+        note(log, s.base_offset, s.base_offset, 0, 0, b"the indexes do not fit the segment: made anew")
+        scanned[0] = True
+        rc = recover_from(log, names, log.segment_count - 1, start_offset, now_ms)
     segment_close_files(s)                   # thousands are opened in a row; most of them rest
     return rc
 
 
-cdef int open_segments(Log *log, const Offsets *logs, bint clean, int64_t recovery_point, int64_t log_start_offset,
-                       int64_t now_ms) noexcept nogil:
-    cdef int rc = load_segments(log, logs, now_ms)
+cdef int open_segments(Log *log, const Listing *names, bint clean, int64_t recovery_point, int64_t log_start_offset,
+                       int64_t now_ms, bint *scanned) noexcept nogil:
+    # *scanned: the producers are known.
+    cdef int rc = load_segments(log, names, now_ms)
+    scanned[0] = False
     if rc == 0 and log.segment_count > 0:
-        rc = trust_tail(log) if clean else recover_from(log, recovery_point)
+        if clean:
+            rc = trust_tail(log, names, log_start_offset, now_ms, scanned)
+        else:
+            scanned[0] = True
+            rc = recover_from(log, names, first_past(log, recovery_point), log_start_offset, now_ms)
     if rc == 0 and log.segment_count > 0 and active(log).next_offset < log_start_offset:
-        note(log, log.segments[0].base_offset, active(log).next_offset, 0, b"the log ends before its start offset")
+        note(log, log.segments[0].base_offset, active(log).next_offset, 0, 0, b"the log ends before its start offset")
+        scanned[0] = False
         while log.segment_count > 0:
             drop_last_segment(log)
     if rc == 0 and log.segment_count == 0:
@@ -274,138 +276,44 @@ cdef int open_segments(Log *log, const Offsets *logs, bint clean, int64_t recove
     return rc
 
 
-cdef bint read_newest_snapshot(Log *log, Offsets *snapshots, int64_t now_ms) noexcept nogil:
-    # Damaged ones, and those of an end that was cut off, go. True when one was good.
-    cdef char path[PATH_BYTES]
-    cdef int64_t offset
-    cdef int rc
-    while snapshots.count > 0:
-        offset = snapshots.items[snapshots.count - 1]
-        rc = -EINVAL
-        if offset <= log.end_offset:
-            producers_clear(&log.producers)
-            rc = producers_read_snapshot(&log.producers, log.directory, offset, now_ms,
-                                         log.config.producer_id_expiration_ms)
-            if rc == 0:
-                return True
-            note(log, offset, offset, 0, b"a producer snapshot cannot be read")
-        if path_of_segment(path, log.directory, offset, ".snapshot") == 0:
-            remove_path(path)
-        snapshots.count -= 1
-    producers_clear(&log.producers)
-    log.producers.snapshot_offset = -1
-    return False
-
-
-cdef int replay_batch(Log *log, const Segment *s, const Walk *w, const uint8_t *header) noexcept nogil:
-    # A marker is read whole: its kind and coordinator epoch stand in its record.
-    cdef uint8_t marker[128]
-    cdef int64_t n = BATCH_HEADER_BYTES
-    if not batch_has_producer_id(header):
-        return 0
-    if batch_attributes(header) & ATTR_CONTROL:
-        n = read_at(s.fd, marker, min(<int64_t> batch_size_bytes(header), <int64_t> MARKER_BYTES), w.position)
-        if n < BATCH_HEADER_BYTES:
-            return <int> n if n < 0 else -EIO
-        header = marker
-    return 0 if producers_note(&log.producers, header, n) else -ENOMEM
-
-
-cdef int replay_from(Log *log, int64_t offset) noexcept nogil:
-    cdef Segment *s
-    cdef Walk w
-    cdef const uint8_t *header
-    cdef int32_t i
-    cdef int rc
-    for i in range(log.segment_count):
-        s = log.segments[i]
-        if s.size_bytes == 0 or s.next_offset <= offset:
-            continue
-        rc = files_open_log(log.files, s)
-        if rc != 0:
-            return rc
-        walk_begin(&w, s.fd, 0, s.size_bytes)
-        while True:
-            header = walk_header(&w)
-            if header == NULL:
-                break
-            rc = replay_batch(log, s, &w, header) if batch_last_offset(header) >= offset else 0
-            if rc != 0:
-                return rc
-            walk_next(&w, header)
-        if w.error != 0:
-            return w.error
-    return 0
-
-
-cdef void remove_stray_snapshots(const Log *log, const Offsets *logs, const Offsets *snapshots) noexcept nogil:
-    # One per segment and the newest are of use.
-    cdef char path[PATH_BYTES]
-    cdef int32_t i
-    for i in range(snapshots.count - 1):
-        if not holds(logs, snapshots.items[i]) and path_of_segment(path, log.directory, snapshots.items[i], ".snapshot") == 0:
-            remove_path(path)
-
-
-cdef int restore_producers(Log *log, Offsets *snapshots, bint replay_all, int64_t now_ms) noexcept nogil:
-    # Without any snapshot a clean log had no producers worth remembering, as Kafka decides too; a damaged one tells
-    # that there were some.
-    cdef bint had = snapshots.count > 0
+cdef int publish(Log *log, const Listing *names, bint clean, int64_t recovery_point, int64_t log_start_offset, int64_t now_ms,
+                 bint scanned) noexcept nogil:
     cdef int rc = 0
-    if read_newest_snapshot(log, snapshots, now_ms):
-        if log.producers.snapshot_offset < log.end_offset:
-            rc = replay_from(log, log.producers.snapshot_offset)
-    elif replay_all or had:
-        rc = replay_from(log, log.start_offset)
-    log.producers.swept_ms = now_ms
-    store_int64(&log.first_unstable_offset, first_unstable(log))
-    return rc
-
-
-cdef int reload_producers(Log *log, bint replay_all, int64_t now_ms) noexcept nogil:
-    cdef Offsets logs, snapshots, indexes
-    cdef int rc
-    logs.items = snapshots.items = indexes.items = NULL
-    logs.count = snapshots.count = indexes.count = 0
-    logs.capacity = snapshots.capacity = indexes.capacity = 0
-    rc = 0 if log.directory == NULL else list_directory(log, &logs, &snapshots, &indexes)
-    if rc == 0:
-        rc = restore_producers(log, &snapshots, replay_all, now_ms)
-    free(logs.items)
-    free(snapshots.items)
-    free(indexes.items)
+    log.end_offset = active(log).next_offset
+    log.start_offset = max(log_start_offset, log.segments[0].base_offset)
+    log.high_watermark = log.start_offset
+    log.recovery_point = log.end_offset if clean else min(recovery_point, log.end_offset)
+    epochs_cut_end(&log.epochs, log.end_offset)
+    epochs_cut_start(&log.epochs, log.start_offset)
+    if scanned:
+        log.producers.swept_ms = now_ms
+        store_int64(&log.first_unstable_offset, first_unstable(log))
+    else:
+        rc = restore_producers(log, names, not clean, now_ms)
+    remove_stray_snapshots(log, names)
+    forget_positions(log)
     return rc
 
 
 cdef int open_directory(Log *log, bint clean, int64_t recovery_point, int64_t log_start_offset, int64_t now_ms) noexcept nogil:
-    cdef Offsets logs, snapshots, indexes
-    cdef int rc
-    logs.items = snapshots.items = indexes.items = NULL
-    logs.count = snapshots.count = indexes.count = 0
-    logs.capacity = snapshots.capacity = indexes.capacity = 0
-    rc = clear_leftovers(log.directory)
+    cdef Listing names
+    cdef bint scanned = False
+    cdef int rc = clear_leftovers(log.directory)
+    memset(&names, 0, sizeof(Listing))
     if rc == 0:
-        rc = list_directory(log, &logs, &snapshots, &indexes)
+        rc = listing_read(&names, log.directory)
     if rc == 0:
-        rc = remove_orphans(log, &logs, &indexes)
+        rc = remove_orphans(log, &names, &names.indexes)
+    if rc == 0:
+        rc = remove_orphans(log, &names, &names.txn_indexes)
     if rc == 0:
         rc = epochs_read(&log.epochs, log.directory)
         if rc == -EINVAL:
-            note(log, 0, 0, 0, b"leader-epoch-checkpoint cannot be read")
+            note(log, 0, 0, 0, 0, b"leader-epoch-checkpoint cannot be read")
             rc = 0
     if rc == 0:
-        rc = open_segments(log, &logs, clean, recovery_point, log_start_offset, now_ms)
+        rc = open_segments(log, &names, clean, recovery_point, log_start_offset, now_ms, &scanned)
     if rc == 0:
-        log.end_offset = active(log).next_offset
-        log.start_offset = max(log_start_offset, log.segments[0].base_offset)
-        log.high_watermark = log.start_offset
-        log.recovery_point = log.end_offset if clean else min(recovery_point, log.end_offset)
-        epochs_cut_end(&log.epochs, log.end_offset)
-        epochs_cut_start(&log.epochs, log.start_offset)
-        rc = restore_producers(log, &snapshots, not clean, now_ms)
-        remove_stray_snapshots(log, &logs, &snapshots)
-        forget_positions(log)
-    free(logs.items)
-    free(snapshots.items)
-    free(indexes.items)
+        rc = publish(log, &names, clean, recovery_point, log_start_offset, now_ms, scanned)
+    listing_free(&names)
     return rc

@@ -1,4 +1,4 @@
-# segment: one .log file of a partition with its offset and time index.
+# segment: one .log file of a partition with its offset, time and transaction index.
 # Owns        the descriptors (any kind: a file, a memfd) and the write position.
 # Called by   log/append (write, roll), log/lookup (find), log/recovery (scan), log/upkeep (cut, delete), log/cleaner,
 #             net/egress (sendfile from `fd`).
@@ -10,6 +10,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 from posix.uio cimport iovec
 from kbroker._core.log.files cimport pthread_mutex_t
 from kbroker._core.log.sparse_index cimport SparseIndex
+from kbroker._core.log.txn_index cimport AbortedTxn, TxnIndex
 from kbroker._core.record.batch cimport batch_base_offset, batch_last_offset_delta
 
 cdef enum:
@@ -31,6 +32,7 @@ cdef struct Segment:
     int64_t indexed_timestamp      # the time index's last; -1: none. NOT_LOADED until the time index was opened
     SparseIndex offset_index
     SparseIndex time_index
+    TxnIndex txn_index
     bint indexes_adopted     # the index files were looked at (or made); before that count says nothing
     const char *directory    # the log's; NULL: a memfd, never closed before its time and without index files
     pthread_mutex_t *lock    # the log's, for whoever wants to close an idle segment
@@ -56,6 +58,10 @@ cdef int segment_rebuild_indexes(Segment *s, int32_t index_interval_bytes) noexc
 cdef int segment_load_first_timestamp(Segment *s) noexcept nogil
 cdef int segment_load_max_timestamp(Segment *s) noexcept nogil
 cdef int segment_load_tail(Segment *s) noexcept nogil                     # next_offset and timestamps after the last index entry
+# Aborted transactions. segment_open_txns: -EINVAL: damaged. segment_write_txns: after the log itself was written.
+cdef int segment_open_txns(Segment *s) noexcept nogil
+cdef int segment_add_txn(Segment *s, const AbortedTxn *txn) noexcept nogil
+cdef int segment_write_txns(Segment *s) noexcept nogil
 cdef int segment_remove_files(Segment *s) noexcept nogil
 
 

@@ -1,4 +1,4 @@
-# One .log file and its two indexes: descriptors, writing, accounting, walking batch headers.
+# One .log file and its indexes: descriptors, writing, accounting, walking batch headers.
 from libc.errno cimport EINVAL, EIO, ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
@@ -16,6 +16,9 @@ from kbroker._core.log.sparse_index cimport (
     NO_ENTRY, SparseIndex, index_adopt, index_cut, index_floor, index_free, index_init, index_settle, index_write,
 )
 from kbroker._core.log.time_index cimport TIME_ENTRY_BYTES, time_index_append, time_index_last
+from kbroker._core.log.txn_index cimport (
+    NOT_READ, AbortedTxn, txn_index_add, txn_index_cut, txn_index_read, txn_index_reset, txn_index_rest, txn_index_write,
+)
 from kbroker._core.record.batch cimport (
     BATCH_HEADER_BYTES, BATCH_MIN_LENGTH, BATCH_PREFIX_BYTES, batch_last_offset, batch_magic, batch_max_timestamp,
     batch_size_bytes,
@@ -40,6 +43,7 @@ cdef Segment *segment_new(const char *directory, int64_t base_offset, pthread_mu
     s.ring_slot = -1
     index_init(&s.offset_index, OFFSET_ENTRY_BYTES)
     index_init(&s.time_index, TIME_ENTRY_BYTES)
+    s.txn_index.count = NOT_READ
     return s
 
 
@@ -55,6 +59,7 @@ cdef void segment_release(Segment *s) noexcept nogil:
     close_file(s.time_index.fd)
     index_free(&s.offset_index)
     index_free(&s.time_index)
+    txn_index_reset(&s.txn_index)
     free(s)
 
 
@@ -67,6 +72,7 @@ cdef void segment_close_files(Segment *s) noexcept nogil:
     s.fd = -1
     s.offset_index.fd = -1
     s.time_index.fd = -1
+    txn_index_rest(&s.txn_index)
 
 
 cdef void segment_mark_empty(Segment *s) noexcept nogil:
@@ -74,6 +80,7 @@ cdef void segment_mark_empty(Segment *s) noexcept nogil:
     s.first_timestamp = -1
     s.indexed_timestamp = -1
     s.indexes_adopted = True
+    txn_index_reset(&s.txn_index)
 
 
 cdef int open_beside(const Segment *s, const char *suffix, Access access) noexcept nogil:
@@ -239,7 +246,12 @@ cdef int segment_cut(Segment *s, int64_t position, int64_t next_offset) noexcept
     rc = index_cut(&s.time_index, kept + 1 if kept != NO_ENTRY else 0)
     if rc != 0:
         return rc
-    rc = cut_file(s.fd, position)
+    rc = segment_open_txns(s)
+    if rc == 0 and s.txn_index.count > 0:
+        txn_index_cut(&s.txn_index, next_offset)
+        rc = segment_write_txns(s)
+    if rc == 0:
+        rc = cut_file(s.fd, position)
     if rc != 0:
         return rc
     s.reserved_bytes = 0
@@ -363,6 +375,21 @@ cdef int segment_load_tail(Segment *s) noexcept nogil:
     if w.error != 0:
         return w.error
     return 0 if w.position == s.size_bytes else -EINVAL
+
+
+cdef int segment_open_txns(Segment *s) noexcept nogil:
+    return txn_index_read(&s.txn_index, s.directory, s.base_offset, s.next_offset)
+
+
+cdef int segment_add_txn(Segment *s, const AbortedTxn *txn) noexcept nogil:
+    cdef int rc = segment_open_txns(s)
+    if rc == 0 and not txn_index_add(&s.txn_index, txn):
+        rc = -ENOMEM
+    return rc
+
+
+cdef int segment_write_txns(Segment *s) noexcept nogil:
+    return txn_index_write(&s.txn_index, s.directory, s.base_offset, "")
 
 
 cdef int segment_remove_files(Segment *s) noexcept nogil:

@@ -45,6 +45,7 @@ cdef struct ReadHint:
 cdef struct RecoveryNote:
     int64_t segment_base_offset
     int64_t offset                  # the first one affected
+    int64_t position                # in the segment's file
     int64_t bytes                   # given up
     const char *reason              # static text
 
@@ -58,7 +59,7 @@ cdef struct Log:
     int64_t end_offset              # these four: written under the lock, read by anyone (acquire)
     int64_t start_offset
     int64_t high_watermark
-    int64_t first_unstable_offset   # of the oldest open transaction; -1: none
+    int64_t first_unstable_offset   # of the oldest undecided transaction; -1: none
     int64_t recovery_point          # every byte below it was synced
     int64_t flushed_ms              # when flush.ms last had it synced, or it was opened; the control side's
     int64_t sync_target             # appends below it are not acknowledged before recovery_point has come here (flush.messages)
@@ -128,6 +129,9 @@ cdef inline bint usable(const Log *log) noexcept nogil:
 cdef inline int64_t first_unstable(const Log *log) noexcept nogil:
     # A transaction may have begun before what was deleted: readers wait at the start, not below it.
     cdef int64_t offset = log.producers.first_open_txn_offset
+    cdef int64_t ended = log.producers.first_ended_txn_offset
+    if ended >= 0 and (offset < 0 or ended < offset):
+        offset = ended
     return log.start_offset if 0 <= offset < log.start_offset else offset
 
 cdef inline int go_offline(Log *log, int rc) noexcept nogil:

@@ -4,7 +4,8 @@
 # Returns     0 or -errno. LOG_CHANGED: it is not the log it was, nothing was done. A swap that failed half-way puts the log
 #             offline: the next start finishes it.
 #
-#   X.log.cleaned, X.index.cleaned, X.timeindex.cleaned        written and synced beside the log, which does not change
+#   X.log.cleaned, X.index.cleaned, X.timeindex.cleaned        written and synced beside the log, which does not change; and
+#                                                              X.txnindex.cleaned, where an aborted transaction is left
 #   -> .swap, the log first                                    while a .cleaned is left, a start gives both up
 #   the old segments' files -> .deleted, in ascending order    a later one may hold the tombstone of what an earlier holds
 #   .swap -> the segment's own name, the log last
@@ -16,7 +17,7 @@ cdef enum:
     STOPPED = -2000000       # by `steps_left`; no errno is that large
     LOG_CHANGED = -2000001   # closed, offline or cut since
 
-cdef int cleaned_create(Segment *s) noexcept nogil                # its three files, empty
+cdef int cleaned_create(Segment *s) noexcept nogil                # its log and two indexes, empty
 cdef int cleaned_sync(Segment *s) noexcept nogil                  # indexes written, everything synced
 cdef void cleaned_remove(const Segment *s) noexcept nogil         # the names, whatever they are by now
 # `old` are neighbours, in order. On success they are released by the log, and `cleaned` belongs to it. `cuts` is the log's

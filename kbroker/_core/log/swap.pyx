@@ -4,15 +4,18 @@ from libc.stdint cimport int32_t, int64_t
 
 from kbroker._core.log.append cimport forget_positions
 from kbroker._core.log.files cimport (
-    CREATE_EMPTY, LOG_FILE, OFFSET_INDEX_FILE, PATH_BYTES, SEGMENT_FILES, SNAPSHOT_FILE, TIME_INDEX_FILE, open_file,
-    path_of_file, pthread_mutex_lock, pthread_mutex_unlock, remove_path, rename_file, sync_file, sync_path,
+    CREATE_EMPTY, LOG_FILE, OFFSET_INDEX_FILE, PATH_BYTES, SEGMENT_FILES, SNAPSHOT_FILE, TIME_INDEX_FILE, TXN_INDEX_FILE,
+    open_file, path_of_file, pthread_mutex_lock, pthread_mutex_unlock, remove_path, rename_file, sync_file, sync_path,
 )
 from kbroker._core.log.open_files cimport files_forget, files_note
 from kbroker._core.log.segment cimport Segment, segment_mark_empty, segment_release, segment_write_indexes
 from kbroker._core.log.state cimport go_offline, usable
+from kbroker._core.log.txn_index cimport txn_index_write
 
-cdef enum:
-    CLEANED_FILES = 3        # a cleaned segment has its log and two indexes
+
+cdef inline int files_of(const Segment *cleaned) noexcept nogil:
+    # Its log and two indexes, and a transaction index if something aborted is left.
+    return TXN_INDEX_FILE + 1 if cleaned.txn_index.count > 0 else TXN_INDEX_FILE
 
 
 cdef int create(const Segment *s, int which) noexcept nogil:
@@ -36,6 +39,7 @@ cdef int cleaned_create(Segment *s) noexcept nogil:
 
 
 cdef int cleaned_sync(Segment *s) noexcept nogil:
+    cdef char path[PATH_BYTES]
     cdef int rc = segment_write_indexes(s, True)
     if rc == 0:
         rc = sync_file(s.fd)
@@ -43,13 +47,19 @@ cdef int cleaned_sync(Segment *s) noexcept nogil:
         rc = sync_file(s.offset_index.fd)
     if rc == 0:
         rc = sync_file(s.time_index.fd)
+    if rc == 0 and s.txn_index.count > 0:
+        rc = txn_index_write(&s.txn_index, s.directory, s.base_offset, ".cleaned")
+        if rc == 0:
+            rc = path_of_file(path, s.directory, s.base_offset, TXN_INDEX_FILE, ".cleaned")
+        if rc == 0:
+            rc = sync_path(path)
     return rc
 
 
 cdef void cleaned_remove(const Segment *s) noexcept nogil:
     cdef char path[PATH_BYTES]
     cdef int i
-    for i in range(CLEANED_FILES):
+    for i in range(TXN_INDEX_FILE + 1):
         if path_of_file(path, s.directory, s.base_offset, i, ".cleaned") == 0:
             remove_path(path)
         if path_of_file(path, s.directory, s.base_offset, i, ".swap") == 0:
@@ -65,10 +75,13 @@ cdef int rename_one(const Segment *s, int which, const char *before, const char 
 
 
 cdef int retire_files(const Segment *s, bint with_snapshot, int32_t *steps_left) noexcept nogil:
-    cdef int i, rc
+    # The transaction index first: left behind, it would pass for the cleaned segment's, which need not have one, and tell of
+    # transactions whose markers are gone.
+    cdef int i, which, rc
     for i in range(SEGMENT_FILES if with_snapshot else SNAPSHOT_FILE):
-        rc = rename_one(s, i, "", ".deleted", steps_left)
-        if rc != 0 and not (rc == -ENOENT and i != LOG_FILE):
+        which = i if i == SNAPSHOT_FILE else (i + TXN_INDEX_FILE) % SNAPSHOT_FILE
+        rc = rename_one(s, which, "", ".deleted", steps_left)
+        if rc != 0 and not (rc == -ENOENT and which != LOG_FILE):
             return rc                        # a segment need not have every file, but it has a log
     return 0
 
@@ -77,7 +90,7 @@ cdef int rename_all(Segment **old, int32_t count, Segment *cleaned, int32_t *ste
     cdef int32_t i
     cdef int rc
     begun[0] = False
-    for i in range(CLEANED_FILES):
+    for i in range(files_of(cleaned)):
         rc = rename_one(cleaned, i, ".cleaned", ".swap", steps_left)
         if rc != 0:
             return rc
@@ -86,7 +99,7 @@ cdef int rename_all(Segment **old, int32_t count, Segment *cleaned, int32_t *ste
         rc = retire_files(old[i], i > 0, steps_left)
         if rc != 0:
             return rc
-    for i in range(CLEANED_FILES - 1, -1, -1):
+    for i in range(files_of(cleaned) - 1, -1, -1):
         rc = rename_one(cleaned, i, ".swap", "", steps_left)
         if rc != 0:
             return rc

@@ -5,9 +5,11 @@
 # Fails by    -ENOMEM. Never takes the GIL.
 #
 # Whether a batch was aborted stands behind it, in its transaction's marker. So the headers are scanned first, and then
-# walked as often as need be. The .txnindex is not consulted: what it says follows from the batches.
+# walked as often as need be. What the transaction indexes say of the same transactions is taken over (log/aborted), and a
+# walk that copies writes down those whose batches it still met, as Kafka's does.
 from libc.stdint cimport int64_t, uint8_t
 from kbroker._core.log.id_map cimport IdMap
+from kbroker._core.log.txn_index cimport AbortedTxn, TxnIndex
 
 cdef enum Marker:
     MARKER_ABORT = 0
@@ -18,18 +20,14 @@ cdef enum Marker:
 cdef enum:
     MARKER_BYTES_MAX = 128   # as much of a control batch as a scan wants; a marker's has 78 to 96
 
-cdef struct AbortedTxn:
-    int64_t producer_id
-    int64_t first_offset
-    int64_t marker_offset
-
 cdef struct Transactions:
-    AbortedTxn *aborted      # ascending by first offset, once scanned
+    AbortedTxn *aborted      # ascending by marker; by first offset, once scanned
     int64_t count
     int64_t capacity
     int64_t next             # of a walk: those before it were met
     IdMap open               # of a scan: producer id -> first offset
-    IdMap ongoing            # of a walk: producer id -> OngoingBits
+    IdMap ongoing            # of a walk: producer id -> OngoingBits, and above them which aborted one it is
+    TxnIndex *cleaned        # of a walk that copies: what stays; else NULL
 
 cdef void txns_init(Transactions *t) noexcept nogil
 cdef void txns_free(Transactions *t) noexcept nogil

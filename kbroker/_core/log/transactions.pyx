@@ -5,6 +5,7 @@ from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memset
 
 from kbroker._core.log.id_map cimport IdSlot, ids_clear, ids_find, ids_put, ids_remove
+from kbroker._core.log.txn_index cimport txn_index_add
 from kbroker._core.record.batch cimport (
     ATTR_CODEC, ATTR_CONTROL, ATTR_TRANSACTIONAL, BATCH_HEADER_BYTES, batch_attributes, batch_base_offset,
     batch_has_producer_id, batch_last_offset, batch_producer_id, batch_records_count, batch_size_bytes,
@@ -16,6 +17,8 @@ cdef enum OngoingBits:
     COMMITTED = 1            # a batch was met that no aborted transaction claims
     ABORTED = 2
     OBSERVED = 4             # and a batch of the aborted transaction was met
+    ALL_BITS = 7
+    INDEX_SHIFT = 3          # above them: its place among the aborted ones
 
 
 cdef int by_first_offset(const void *a, const void *b) noexcept nogil:
@@ -50,6 +53,7 @@ cdef void txns_free(Transactions *t) noexcept nogil:
 
 
 cdef int add_aborted(Transactions *t, int64_t producer_id, int64_t first_offset, int64_t marker_offset) noexcept nogil:
+    # Its own transaction is open no more.
     cdef int64_t capacity
     cdef void *moved
     if t.count == t.capacity:
@@ -61,7 +65,10 @@ cdef int add_aborted(Transactions *t, int64_t producer_id, int64_t first_offset,
         t.capacity = capacity
     t.aborted[t.count].producer_id = producer_id
     t.aborted[t.count].first_offset = first_offset
-    t.aborted[t.count].marker_offset = marker_offset
+    t.aborted[t.count].last_offset = marker_offset
+    t.aborted[t.count].last_stable_offset = txns_first_open(t)
+    if t.aborted[t.count].last_stable_offset < 0:
+        t.aborted[t.count].last_stable_offset = marker_offset + 1
     t.count += 1
     return 0
 
@@ -69,6 +76,7 @@ cdef int add_aborted(Transactions *t, int64_t producer_id, int64_t first_offset,
 cdef int txns_scan(Transactions *t, const uint8_t *batch, int64_t available, bint begins) noexcept nogil:
     cdef IdSlot *slot
     cdef Marker marker
+    cdef int64_t first_offset
     cdef int rc = 0
     if not batch_has_producer_id(batch):
         return 0
@@ -76,9 +84,10 @@ cdef int txns_scan(Transactions *t, const uint8_t *batch, int64_t available, bin
     if batch_attributes(batch) & ATTR_CONTROL:
         marker = marker_of(batch, available)
         if slot != NULL and (marker == MARKER_ABORT or marker == MARKER_COMMIT):
-            if marker == MARKER_ABORT:
-                rc = add_aborted(t, slot.id, slot.value, batch_last_offset(batch))
+            first_offset = slot.value
             ids_remove(&t.open, slot)
+            if marker == MARKER_ABORT:
+                rc = add_aborted(t, batch_producer_id(batch), first_offset, batch_last_offset(batch))
     elif begins and slot == NULL and batch_attributes(batch) & ATTR_TRANSACTIONAL:
         rc = 0 if ids_put(&t.open, batch_producer_id(batch), batch_base_offset(batch)) else -ENOMEM
     return rc
@@ -113,13 +122,21 @@ cdef bint mark(Transactions *t, int64_t producer_id, int64_t bits) noexcept nogi
     return True
 
 
+cdef bint begin_aborted(Transactions *t, int64_t index) noexcept nogil:
+    cdef IdSlot *slot = ids_find(&t.ongoing, t.aborted[index].producer_id)
+    if slot == NULL:
+        return ids_put(&t.ongoing, t.aborted[index].producer_id, index << INDEX_SHIFT | ABORTED)
+    slot.value = index << INDEX_SHIFT | (slot.value & ALL_BITS) | ABORTED
+    return True
+
+
 cdef bint meet_aborted(Transactions *t, const uint8_t *batch) noexcept nogil:
     # Those that begin up to here, unless they ended before the walk began.
     cdef AbortedTxn *txn
     while t.next < t.count and t.aborted[t.next].first_offset <= batch_last_offset(batch):
         txn = &t.aborted[t.next]
         t.next += 1
-        if txn.marker_offset >= batch_base_offset(batch) and not mark(t, txn.producer_id, ABORTED):
+        if txn.last_offset >= batch_base_offset(batch) and not begin_aborted(t, t.next - 1):
             return False
     return True
 
@@ -152,10 +169,12 @@ cdef int txns_on_marker(Transactions *t, const uint8_t *batch) noexcept nogil:
         return 1
     if marker == MARKER_ABORT:
         met = slot.value & OBSERVED != 0
+        if met and t.cleaned != NULL and not txn_index_add(t.cleaned, &t.aborted[slot.value >> INDEX_SHIFT]):
+            return -ENOMEM
         slot.value &= COMMITTED
     else:
         met = slot.value & COMMITTED != 0
-        slot.value &= ABORTED | OBSERVED
-    if slot.value == 0:
+        slot.value &= ~<int64_t> COMMITTED
+    if slot.value & ALL_BITS == 0:
         ids_remove(&t.ongoing, slot)
     return 0 if met else 1

@@ -12,7 +12,7 @@ from kbroker._core.log.leader_epochs cimport epochs_assign, epochs_cut_end, epoc
 from kbroker._core.log.lookup cimport position_of
 from kbroker._core.log.open_files cimport files_forget, files_note, files_open_indexes, files_open_log
 from kbroker._core.log.producer_state cimport producers_expire, producers_write_snapshot
-from kbroker._core.log.recovery cimport reload_producers
+from kbroker._core.log.replay cimport open_txns, reload_producers
 from kbroker._core.log.segment cimport (
     Segment, Walk, segment_close_files, segment_cut, segment_release, segment_remove_files, segment_trim,
     segment_write_indexes, walk_begin, walk_header,
@@ -49,6 +49,8 @@ cdef int cut_within(Log *log, int64_t offset) noexcept nogil:
     rc = files_open_indexes(log.files, s, log.config.index_interval_bytes)
     if rc == 0:
         rc = files_open_log(log.files, s)
+    if rc == 0:
+        rc = open_txns(log, log.segment_count - 1)
     if rc != 0:
         return rc
     position = position_of(log, log.segment_count - 1, offset)

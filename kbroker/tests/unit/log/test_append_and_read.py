@@ -1,6 +1,7 @@
 """What goes into a log comes out of it, whole batches at a time."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -130,6 +131,83 @@ def test_segments_roll_when_an_index_is_full(open_log: OpenLog) -> None:
         log.append(batch(timestamp=NOW_MS + i))
     assert len(log.segments()) > 1
     assert offsets(log) == list(range(12))
+
+
+def rolls_at(log: PartitionLog, sent: list[int]) -> int:
+    """The first of these timestamps that begins a new segment."""
+    for timestamp in sent:
+        before = len(log.segments())
+        assert log.append(batch(timestamp=timestamp)).error == 0
+        if len(log.segments()) > before:
+            return timestamp
+    raise AssertionError("no roll")
+
+
+def test_jitter_rolls_each_partition_and_segment_earlier_by_an_amount_of_its_own(
+    tmp_path: Path, clock: BrokerClock
+) -> None:
+    config = {"segment.ms": 100, "segment.jitter.ms": 50}
+    waited = set()
+    for partition in range(12):
+        log = PartitionLog.open(tmp_path / f"topic-{partition}", clock, config)
+        begun = NOW_MS
+        for _ in range(3):
+            rolled = rolls_at(log, list(range(begun, begun + 200)))
+            waited.add(rolled - begun)
+            begun = rolled
+        log.close()
+    assert min(waited) > 100 - 50
+    assert max(waited) <= 101
+    assert len(waited) > 6, "they would all roll at once"
+
+
+def test_jitter_never_passes_segment_ms(open_log: OpenLog) -> None:
+    log = open_log({"segment.ms": 10, "segment.jitter.ms": 1 << 60})
+    assert rolls_at(log, list(range(NOW_MS, NOW_MS + 20))) <= NOW_MS + 11
+
+
+def test_segments_roll_when_a_relative_offset_would_not_fit(open_log: OpenLog) -> None:
+    log = open_log()
+    assert log.append(batch()).error == 0
+
+    def from_leader(base_offset: int) -> bytes:
+        return base_offset.to_bytes(8, "big") + batch()[8:]
+
+    last = (1 << 31) - 1
+    assert log.append(from_leader(last), origin=LEADER).error == 0
+    assert [s.base_offset for s in log.segments()] == [0], "the largest that fits"
+    assert log.append(from_leader(last + 1), origin=LEADER).error == 0
+    far = 5 << 31
+    assert log.append(from_leader(far), origin=LEADER).error == 0
+    assert [s.base_offset for s in log.segments()] == [0, last + 1, far]
+    log.close()
+    again = open_log()
+    assert offsets(again) == [0, last, last + 1, far]
+    assert offsets(open_log(clean=False)) == [0, last, last + 1, far]
+
+
+def test_rolls_and_indexes_follow_settings_changed_while_the_log_is_open(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log({"segment.bytes": 1 << 20, "index.interval.bytes": 1 << 20})
+    for _ in range(20):
+        log.append(batch())
+    assert len(log.segments()) == 1
+    log.configure({"segment.bytes": 1 << 20, "index.interval.bytes": 100})
+    for _ in range(20):
+        log.append(batch())
+    log.flush()
+    index = tmp_path / "topic-0" / f"{0:020}.index"
+    entries = index.stat().st_size // 8
+    assert entries > 5
+    log.configure({"segment.bytes": 1 << 20, "segment.index.bytes": 8 * entries})
+    log.append(batch())
+    assert len(log.segments()) == 2
+    log.configure({"segment.bytes": 3 * len(batch())})
+    for _ in range(5):
+        log.append(batch())
+    assert len(log.segments()) == 3
+    log.configure({"segment.ms": 10})
+    log.append(batch(timestamp=NOW_MS + 11))
+    assert len(log.segments()) == 4
 
 
 def test_log_append_time_is_stamped_and_reported(open_log: OpenLog) -> None:

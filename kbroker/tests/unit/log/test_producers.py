@@ -92,6 +92,8 @@ def test_an_open_transaction_holds_back_the_last_stable_offset(open_log: OpenLog
     log.expire_producers()
     assert len(log.producers()) == 2
     assert log.append(marker(7, 0), origin=COORDINATOR).error == 0
+    assert log.last_stable_offset == 1, "the marker is not replicated yet"
+    log.high_watermark = log.log_end_offset
     assert log.last_stable_offset == 3
     assert log.append(marker(8, 0, commit=False), origin=COORDINATOR).error == 0
     log.high_watermark = log.log_end_offset

@@ -9,7 +9,7 @@ import pytest
 
 from kbroker._core.clock import BrokerClock
 from kbroker._core.log.open_files import FileBudget
-from kbroker._core.log.partition_log import LogError, PartitionLog
+from kbroker._core.log.partition_log import DamagedLogError, LogError, PartitionLog
 from kbroker._core.record.records import Record, build_batch
 from kbroker.tests.unit.log.batches import batch, offsets, produced, read_all
 from kbroker.tests.unit.log.conftest import OpenLog
@@ -76,22 +76,96 @@ def test_a_torn_tail_is_cut_and_told(open_log: OpenLog, tmp_path: Path, torn: in
     assert offsets(again) == list(range(10))
 
 
-def test_a_flipped_bit_cuts_the_log_there_and_later_segments_go(open_log: OpenLog, tmp_path: Path) -> None:
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 4
+    path.write_bytes(data)
+
+
+def test_a_flipped_bit_in_the_last_segment_cuts_the_log_there(open_log: OpenLog, tmp_path: Path) -> None:
     log = open_log(SMALL)
     fill(log, 40)
-    second = files(tmp_path, ".log")[1]
-    data = bytearray(second.read_bytes())
-    size = len(batch(2))
-    data[2 * size + 70] ^= 4
-    second.write_bytes(data)
-    base = log.segments()[1].base_offset
+    base, size = log.segments()[-1].base_offset, len(batch(2))
+    flip(files(tmp_path, ".log")[-1], 2 * size + 70)
     again = open_log(SMALL, clean=False)
     assert again.log_end_offset == base + 4
     assert offsets(again) == list(range(base + 4))
-    assert again.recovery_notes[0].reason == "a batch does not match its checksum"
-    assert len(files(tmp_path, ".log")) == len(again.segments()) == 2
+    (note,) = again.recovery_notes
+    assert note.reason == "a batch does not match its checksum"
+    assert (note.segment_base_offset, note.offset, note.position) == (base, base + 4, 2 * size)
     fill(again, 40)
     assert offsets(again) == list(range(base + 84))
+
+
+def test_bad_bytes_with_records_behind_them_keep_the_log_shut_and_as_it_is(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(SMALL)
+    fill(log, 40)
+    base, size = log.segments()[1].base_offset, len(batch(2))
+    second, *later = files(tmp_path, ".log")[1:]
+    flip(second, 2 * size + 70)
+    before = {path.name: path.read_bytes() for path in files(tmp_path, ".log")}
+    with pytest.raises(DamagedLogError) as damage:
+        open_log(SMALL, clean=False)
+    sentence = str(damage.value)
+    assert damage.value.code == 56  # KAFKA_STORAGE_ERROR
+    assert sentence.startswith(f"{second} is damaged at byte {2 * size}, offset {base + 4}: a batch does not match")
+    assert later[0].name in sentence
+    assert {path.name: path.read_bytes() for path in files(tmp_path, ".log")} == before
+    with pytest.raises(DamagedLogError, match="is damaged at byte"):
+        open_log(SMALL, clean=False)  # a second start tells the same
+    for path in later:  # what the sentence advises
+        path.rename(tmp_path / path.name)
+    again = open_log(SMALL, clean=False)
+    assert offsets(again) == list(range(base + 4))
+    assert (again.recovery_notes[0].offset, len(again.segments())) == (base + 4, 2)
+
+
+def test_a_segment_that_reaches_into_the_next_one_is_damage(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(SMALL)
+    fill(log, 40)
+    first, second = files(tmp_path, ".log")[:2]
+    first.write_bytes(first.read_bytes() + second.read_bytes()[: len(batch(2))])
+    with pytest.raises(DamagedLogError, match="the next segment begins before this one ends"):
+        open_log(SMALL, clean=False)
+
+
+def test_only_empty_segments_behind_bad_bytes_are_no_reason_to_stay_shut(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(SMALL)
+    fill(log, 5)
+    log.roll()
+    first, second = files(tmp_path, ".log")
+    assert second.stat().st_size == 0
+    os.truncate(first, first.stat().st_size - 1)
+    again = open_log(SMALL, clean=False)
+    assert (offsets(again), len(again.segments())) == (list(range(8)), 1)
+    assert files(tmp_path, ".log") == [first]
+
+
+def test_what_was_rolled_is_synced_and_not_scanned_again(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(SMALL)
+    fill(log, 40)
+    base = log.segments()[-1].base_offset
+    assert log.flush_sealed() == log.recovery_point == base
+    flip(files(tmp_path, ".log")[0], 70)  # would be found by a scan
+    again = open_log(SMALL, clean=False, recovery_point=base)
+    assert (again.log_end_offset, again.recovery_notes) == (80, [])
+    again.close()
+    assert again.flush_sealed() == 80, "of a closed log nothing is asked"
+
+
+def test_snapshots_that_went_missing_are_made_anew_by_a_scan(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(SMALL)
+    for sequence in range(20):
+        assert log.append(produced(sequence)).error == 0
+    known = log.producers()
+    snapshots = files(tmp_path, ".snapshot")
+    content = [path.read_bytes() for path in snapshots]
+    for path in snapshots[1:]:
+        path.unlink()
+    snapshots[0].write_bytes(b"\0" * 56)
+    again = open_log(SMALL, clean=False)
+    assert again.producers() == known
+    assert [path.read_bytes() for path in files(tmp_path, ".snapshot")] == content
 
 
 def test_segments_below_the_recovery_point_are_not_scanned(open_log: OpenLog, tmp_path: Path) -> None:
