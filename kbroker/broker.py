@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from kbroker._core.core import Counters
+    from kbroker._core.log.partition_log import Note
     from kbroker._core.partitions import ViewHandle
     from kbroker.cluster.delta import Delta
     from kbroker.cluster.image import ClusterImage
@@ -253,6 +254,7 @@ class _Node:
         self._replicas = Replicas(config, self._log_dirs, views)
         self._replicas.tell_directories_with(self._controller.assign_directories)
         self._replicas.tell_offline_with(self._on_offline)
+        self._replicas.tell_repaired_with(self._on_repaired)
         self._replicas.upkeep.failed = self._on_upkeep_failure
         self._replicas.upkeep.retired = self._on_retired
         strays = await self._replicas.start(self._controller.image)
@@ -398,6 +400,20 @@ class _Node:
     def _on_offline(self, key: tuple[str, int], problem: Exception) -> None:
         """From any thread."""
         self._log.error("a partition is offline", topic=key[0], partition=key[1], reason=str(problem))
+
+    def _on_repaired(self, key: tuple[str, int], notes: list[Note]) -> None:
+        """From any thread."""
+        for one in notes:
+            self._log.warning(
+                "a log was repaired",
+                topic=key[0],
+                partition=key[1],
+                segment=f"{one.segment_base_offset:020}",
+                position=one.position,
+                offset=one.offset,
+                bytes_cut=one.bytes,
+                reason=one.reason,
+            )
 
     def _on_upkeep_failure(self, what: str, problem: Exception) -> None:
         self._log.error(what, cause=None if isinstance(problem, OSError) else problem, reason=str(problem))

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kbroker._core.log.partition_log import LogError, PartitionLog
+from kbroker._core.log.partition_log import Note, PartitionLog
 from kbroker._core.partitions import PartitionHandle, ViewHandle
 from kbroker._core.syncer import SyncThreads
 from kbroker.cluster.configs import dynamic_of
@@ -25,7 +25,7 @@ from kbroker.cluster.topics import INTERNAL_TOPICS
 from kbroker.config import Config, Dynamic
 from kbroker.protocol.message import ZERO_UUID
 from kbroker.storage.checkpoints import LOG_START_OFFSETS
-from kbroker.storage.log_dirs import LogDirs
+from kbroker.storage.log_dirs import LogDirs, Opening
 from kbroker.storage.upkeep import Upkeep
 
 T = TypeVar("T")
@@ -49,6 +49,7 @@ class Replicas:
         self._removals: set[asyncio.TimerHandle] = set()
         self._assign: Assign | None = None
         self._tell_offline: Callable[[Key, Exception], None] | None = None
+        self._tell_repaired: Callable[[Key, list[Note]], None] | None = None
         self.upkeep = Upkeep(config, log_dirs, self._in_thread, self._put_offline)
         self._to_make: deque[Key] = deque()  # opened, but their files are still to be made
         self._making: asyncio.Task[None] | None = None
@@ -71,6 +72,10 @@ class Replicas:
     def tell_offline_with(self, tell: Callable[[Key, Exception], None]) -> None:
         """Whom to tell, from any thread, that a replica is offline."""
         self._tell_offline = tell
+
+    def tell_repaired_with(self, tell: Callable[[Key, list[Note]], None]) -> None:
+        """Whom to tell, from any thread, what opening a log has cut off or made anew."""
+        self._tell_repaired = tell
 
     async def start(self, image: ClusterImage) -> list[Path]:
         """Opens what the image says is here. Returns the directories no topic owns, which were set aside."""
@@ -147,14 +152,23 @@ class Replicas:
     def _open_logs(self, image: ClusterImage, topics: Iterable[TopicImage]) -> None:
         """Opens what is there, and promises the rest: thousands of new directories would keep a client waiting."""
         promised: list[Key] = []
-        for topic in topics:
-            promised += self._open_topic(image, topic)
+        wanted = [one for topic in topics for one in self._missing(image, topic)]
+        threads = self._config.broker_value("num.recovery.threads.per.data.dir", self.dynamic(image))
+        assert isinstance(threads, int), threads
+        for key, log in self._log_dirs.open_logs(wanted, threads).items():
+            if isinstance(log, Exception):  # that replica is offline; the others are not to suffer
+                self._put_offline(key, log)
+                continue
+            self.offline.pop(key, None)  # of an earlier topic of that name
+            promised += [] if log.made else [key]
+            if self._tell_repaired is not None and (notes := log.recovery_notes):
+                self._tell_repaired(key, notes)
         if len(promised) <= MADE_AT_ONCE:
             self._make(promised)
         else:
             self._to_make += promised
 
-    def _open_topic(self, image: ClusterImage, topic: TopicImage) -> list[Key]:
+    def _missing(self, image: ClusterImage, topic: TopicImage) -> list[Opening]:
         missing = [
             (index, one)
             for index, one in sorted(topic.partitions.items())
@@ -162,18 +176,17 @@ class Replicas:
         ]
         if not missing:
             return []
-        promised = []
         config = self._log_config(image, topic.name)
-        for index, one in missing:
-            directory_id = one.directories[one.replicas.index(self._node_id)] if one.directories else ZERO_UUID
-            try:
-                log = self._log_dirs.open_log(topic.name, index, topic.topic_id, config, directory_id)
-            except (OSError, ValueError, LogError) as problem:  # that replica is offline; the others are not to suffer
-                self._put_offline((topic.name, index), problem)
-            else:
-                self.offline.pop((topic.name, index), None)  # of an earlier topic of that name
-                promised += [] if log.made else [(topic.name, index)]
-        return promised
+        return [
+            Opening(
+                topic.name,
+                index,
+                topic.topic_id,
+                config,
+                one.directories[one.replicas.index(self._node_id)] if one.directories else ZERO_UUID,
+            )
+            for index, one in missing
+        ]
 
     def _make(self, keys: Iterable[Key]) -> None:
         for key in keys:

@@ -19,13 +19,14 @@ import shutil
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from kbroker._core.clock import BrokerClock
 from kbroker._core.log.open_files import FileBudget
-from kbroker._core.log.partition_log import PartitionLog
+from kbroker._core.log.partition_log import LogError, PartitionLog
 from kbroker.storage.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -46,17 +47,31 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 METADATA_DIRECTORY = "__cluster_metadata-0"
 DELETED, STRAY = "-delete", "-stray"
 
+OPENING_FAILS = (OSError, ValueError, LogError)  # of one log: the others are not to suffer
+
 # What each checkpoint file tells of the logs of one directory.
 _REACHED: dict[str, Callable[[LogDir, dict[tuple[str, int], PartitionLog]], Offsets]] = {
-    RECOVERY_POINTS: lambda _home, logs: {key: log.recovery_point for key, log in logs.items()},
-    HIGH_WATERMARKS: lambda _home, logs: {key: log.high_watermark for key, log in logs.items()},
-    LOG_START_OFFSETS: lambda _home, logs: {
-        key: start for key, log in logs.items() if (start := log.log_start_offset) > 0
+    RECOVERY_POINTS: lambda home, logs: {
+        **_told(home, home.recovery_points),
+        **{key: log.recovery_point for key, log in logs.items()},
+    },
+    HIGH_WATERMARKS: lambda home, logs: {
+        **_told(home, home.high_watermarks),
+        **{key: log.high_watermark for key, log in logs.items()},
+    },
+    LOG_START_OFFSETS: lambda home, logs: {
+        **_told(home, home.log_start_offsets),
+        **{key: start for key, log in logs.items() if (start := log.log_start_offset) > 0},
     },
     CLEANER_OFFSETS: lambda home, logs: {
         key: offset for key, offset in home.cleaner_offsets.copy().items() if key in logs
     },
 }
+
+
+def _told(home: LogDir, offsets: Offsets) -> Offsets:
+    """Of partitions that could not be opened: whoever repairs one finds its start and its recovery point again."""
+    return {key: offsets[key] for key in home.shut if key in offsets}
 
 
 class DataDirectoryError(Exception):
@@ -118,6 +133,20 @@ def write_meta(directory: Path, meta: MetaProperties) -> None:
     write_whole(directory / META_PROPERTIES, content.encode())
 
 
+class Opening(NamedTuple):
+    """A partition whose log is wanted."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    config: dict[str, object]
+    directory_id: bytes | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return (self.topic, self.partition)
+
+
 class LogDir:
     """One directory, locked."""
 
@@ -129,6 +158,7 @@ class LogDir:
         self.clean = False  # the last stop left its marker
         self.previous_broker_epoch = -1
         self.sound = True  # no log in it failed: a clean stop may leave the marker
+        self.shut: set[tuple[str, int]] = set()  # could not be opened: what the checkpoints told of them stays
         self.recovery_points: Offsets = {}
         self.high_watermarks: Offsets = {}
         self.log_start_offsets: Offsets = {}
@@ -215,17 +245,47 @@ class LogDirs:
         A new one has no files before its make() or its first append. ValueError: the directory is another topic's, or
         its partition.metadata is damaged.
         """
-        key = (topic, partition)
-        home = self._home_of(key, directory_id)
-        path = f"{home.path}/{topic}-{partition}"
+        wanted = Opening(topic, partition, topic_id, config, directory_id)
+        home = self._home_of(wanted.key, directory_id)
+        return self._admit(wanted, home, self._open_in(home, wanted))
+
+    def open_logs(self, wanted: Iterable[Opening], recovery_threads: int) -> dict[tuple[str, int], PartitionLog | Exception]:
+        """open_log() of each, or why it could not be. What a crash may have torn is read by so many threads a directory."""
+        found: dict[tuple[str, int], PartitionLog | Exception] = {}
+        pools: dict[int, ThreadPoolExecutor] = {}
+        waiting: list[tuple[Opening, LogDir, Future[PartitionLog]]] = []
+        with contextlib.ExitStack() as stack:
+            for one in wanted:
+                home = self._home_of(one.key, one.directory_id)
+                if home.clean or not os.path.isdir(f"{home.path}/{one.topic}-{one.partition}"):
+                    try:
+                        found[one.key] = self._admit(one, home, self._open_in(home, one))
+                    except OPENING_FAILS as problem:
+                        found[one.key] = problem
+                    continue
+                if id(home) not in pools:
+                    pool = ThreadPoolExecutor(recovery_threads, thread_name_prefix="kbroker-recovery")
+                    pools[id(home)] = stack.enter_context(pool)
+                waiting.append((one, home, pools[id(home)].submit(self._open_in, home, one)))
+            for one, home, opened in waiting:
+                try:
+                    found[one.key] = self._admit(one, home, opened.result())
+                except OPENING_FAILS as problem:
+                    found[one.key] = problem
+        return found
+
+    def _open_in(self, home: LogDir, wanted: Opening) -> PartitionLog:
+        """From any thread."""
+        key = wanted.key
+        path = f"{home.path}/{wanted.topic}-{wanted.partition}"
         taken = os.path.lexists(path)
         known = taken and os.path.isdir(path)
         try:
-            log = PartitionLog.open(
+            return PartitionLog.open(
                 path,
                 self.clock,
-                config,
-                topic_id=topic_id,
+                wanted.config,
+                topic_id=wanted.topic_id,
                 clean=home.clean or not known,
                 recovery_point=home.recovery_points.get(key, 0),
                 log_start_offset=home.log_start_offsets.get(key, 0) if taken else 0,  # a new topic's begins at 0
@@ -234,8 +294,13 @@ class LogDirs:
             )
         except BaseException:
             home.sound = False  # nobody looked at its tail: the next start must
+            home.shut.add(key)
             raise
+
+    def _admit(self, wanted: Opening, home: LogDir, log: PartitionLog) -> PartitionLog:
+        key = wanted.key
         log.high_watermark = min(home.high_watermarks.get(key, 0), log.log_end_offset)
+        home.shut.discard(key)
         self.logs[key] = log
         self._home[key] = home
         return log
@@ -273,6 +338,7 @@ class LogDirs:
                 if os.path.isdir(path):
                     retired.append(path.rename(_retired_name(path, DELETED)))
                     homes.add(one.path)
+                one.shut.discard(key)
                 for offsets in (
                     one.recovery_points,
                     one.high_watermarks,

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kbroker._core.log.partition_log import PartitionLog
 from kbroker.config import Config
 from kbroker.storage import retention
 from kbroker.storage.chores import Chore, Chores
@@ -54,6 +55,7 @@ class Upkeep:
         first = self._config.integer("log.initial.task.delay.ms")
         flush = self._config.integer("log.flush.scheduler.interval.ms")  # by default the largest there is: never
         self._chores.every("a checkpoint", pause, self._checkpoint, first_ms=now + pause)
+        self._chores.every("the flush of full segments", pause, self._flush_sealed, first_ms=now + pause)
         self._chores.every("a flush", flush, self._flush, first_ms=now + flush)
         self._chores.every("the expiry of producers", expiry, self._expire_producers, first_ms=now + expiry)
         self._chores.every("a retention check", check, self._retain, first_ms=now + first)
@@ -85,6 +87,12 @@ class Upkeep:
 
     async def _checkpoint(self) -> None:
         await self._in_thread(self._log_dirs.checkpoint)
+
+    async def _flush_sealed(self) -> None:
+        """As Kafka does after a roll: what need not be scanned after a kill is on the disk. No commit waits for it."""
+        logs = await self._in_thread(lambda: list(self._log_dirs.logs.items()))
+        for key, problem in (await asyncio.to_thread(_flush_sealed, logs)).items():
+            self._on_failed_log(key, problem)
 
     async def _flush(self) -> None:
         """flush.ms: one log at a time, for each may wait long for its disk."""
@@ -126,6 +134,16 @@ class Upkeep:
             self._put_offline(key, problem)
         else:
             self.failed(f"upkeep of {key[0]}-{key[1]} failed", problem)
+
+
+def _flush_sealed(logs: list[tuple[retention.Key, PartitionLog]]) -> dict[retention.Key, OSError]:
+    failed = {}
+    for key, log in logs:
+        try:
+            log.flush_sealed()
+        except OSError as problem:
+            failed[key] = problem
+    return failed
 
 
 async def _remove(files: list[Path]) -> None:
