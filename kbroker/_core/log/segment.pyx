@@ -7,9 +7,9 @@ from posix.uio cimport iovec
 from kbroker._core.c.prelude cimport release_count, retain_count, store_int64
 from kbroker._core.limits cimport RESERVE_AHEAD_BYTES, RESERVE_FROM_BYTES
 from kbroker._core.log.files cimport (
-    CREATE, CREATE_EMPTY, PATH_BYTES, READ_WRITE, SEGMENT_FILES, Access, close_file, cut_file, open_file,
-    open_memory, path_of_file, path_of_segment, pthread_mutex_t, read_at, remove_path, reserve_file, size_of_file,
-    write_runs_at,
+    CREATE, CREATE_EMPTY, OFFSET_INDEX_FILE, PATH_BYTES, READ_WRITE, SEGMENT_FILES, TIME_INDEX_FILE, Access, close_file,
+    cut_file, open_file, open_memory, path_of_file, path_of_segment, pthread_mutex_t, read_at, remove_path, rename_file,
+    reserve_file, size_of_file, write_runs_at,
 )
 from kbroker._core.log.offset_index cimport OFFSET_ENTRY_BYTES, offset_index_append, position_of_entry
 from kbroker._core.log.sparse_index cimport (
@@ -139,6 +139,11 @@ cdef int segment_open_indexes(Segment *s) noexcept nogil:
     rc = open_index(s, &s.offset_index, ".index", 0, 4)
     if rc == 0:
         rc = open_index(s, &s.time_index, ".timeindex", 0, 8)
+    if rc == 0 and not s.indexes_adopted and s.time_index.count == 0 and s.size_bytes > 0:
+        # A closed segment's ends in its largest timestamp: an empty one was cut, or a kill left it so.
+        rc = segment_load_first_timestamp(s)
+        if rc == 0 and s.first_timestamp >= 0:
+            rc = -EINVAL
     if rc != 0:
         return rc
     s.indexes_adopted = True
@@ -279,29 +284,55 @@ cdef int segment_reset_indexes(Segment *s) noexcept nogil:
     return segment_open_indexes(s)
 
 
-cdef int segment_rebuild_indexes(Segment *s, int32_t index_interval_bytes) noexcept nogil:
+cdef int open_anew(Segment *s, SparseIndex *x, const char *suffix) noexcept nogil:
+    cdef int fd = open_beside(s, suffix, CREATE_EMPTY)
+    if fd < 0:
+        return fd
+    close_file(x.fd)
+    x.fd = fd
+    return 0
+
+
+cdef int account_all(Segment *s, int32_t index_interval_bytes) noexcept nogil:
     cdef Walk w
     cdef const uint8_t *header
     cdef int64_t next_offset = s.next_offset
-    cdef int rc = segment_open_log(s)
-    if rc == 0:
-        rc = segment_reset_indexes(s)
-    if rc != 0:
-        return rc
+    cdef int rc = segment_reset_indexes(s)
     walk_begin(&w, s.fd, 0, s.size_bytes)
-    while True:
+    while rc == 0:
         header = walk_header(&w)
         if header == NULL:
             break
-        if not batch_belongs(s, header):
-            return -EIO
-        rc = segment_account(s, header, w.position, index_interval_bytes)
-        if rc != 0:
-            return rc
+        rc = segment_account(s, header, w.position, index_interval_bytes) if batch_belongs(s, header) else -EIO
         walk_next(&w, header)
     if s.next_offset < next_offset:
         s.next_offset = next_offset
-    return w.error if w.error != 0 else segment_write_indexes(s, False)
+    return rc if rc != 0 else w.error
+
+
+cdef int segment_rebuild_indexes(Segment *s, int32_t index_interval_bytes) noexcept nogil:
+    # Beside, and renamed when they are whole: nobody looks at the log again to tell whether they are. The largest timestamp
+    # ends the time index, as a roll would have left it.
+    cdef int rc = segment_open_log(s)
+    if rc == 0:
+        rc = open_anew(s, &s.offset_index, ".index.tmp")
+    if rc == 0:
+        rc = open_anew(s, &s.time_index, ".timeindex.tmp")
+    if rc == 0:
+        rc = account_all(s, index_interval_bytes)
+    if rc == 0:
+        rc = segment_write_indexes(s, True)
+    if rc == 0:
+        rc = rename_file(s.directory, s.base_offset, OFFSET_INDEX_FILE, ".tmp", "")
+    if rc == 0:
+        rc = rename_file(s.directory, s.base_offset, TIME_INDEX_FILE, ".tmp", "")
+    if rc != 0:                         # the next who needs them tries again
+        close_file(s.offset_index.fd)
+        close_file(s.time_index.fd)
+        s.offset_index.fd = s.time_index.fd = -1
+        s.indexes_adopted = False
+        s.max_timestamp = NOT_LOADED
+    return rc
 
 
 cdef int segment_load_first_timestamp(Segment *s) noexcept nogil:

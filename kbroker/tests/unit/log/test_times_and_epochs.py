@@ -1,5 +1,6 @@
 """Look-ups: offsets by time, ends of leader epochs, and the files they rest on."""
 
+import os
 import struct
 from pathlib import Path
 
@@ -167,3 +168,40 @@ def test_epochs_are_rebuilt_from_the_batches_after_a_crash(open_log: OpenLog, tm
     again = open_log(clean=False)
     assert again.epochs() == [(1, 0), (6, 2)]
     assert "leader-epoch-checkpoint cannot be read" in [note.reason for note in again.recovery_notes]
+
+
+def _ends_of_time_indexes(directory: Path) -> list[int]:
+    """The largest timestamp that each closed segment's time index tells."""
+    found = []
+    for path in sorted(directory.glob("*.timeindex"))[:-1]:
+        content = path.read_bytes()
+        found.append(struct.unpack(">q", content[-12:-4])[0] if content else -1)
+    return found
+
+
+@pytest.mark.parametrize("cut", [None, 0, -1])
+@pytest.mark.parametrize("ending", [".index", ".timeindex"])
+def test_a_time_index_made_anew_ends_in_the_largest_timestamp(
+    open_log: OpenLog, tmp_path: Path, ending: str, cut: int | None
+) -> None:
+    config = {"segment.bytes": 1000, "index.interval.bytes": 300}
+    log = open_log(config)
+    for turn in range(60):
+        log.append(batch(timestamp=NOW_MS + turn))
+    log.close()
+    directory = tmp_path / "topic-0"
+    sound = _ends_of_time_indexes(directory)
+    harmed = sorted(directory.glob(f"*{ending}"))[:-1]
+    assert len(harmed) > 3
+    for path in harmed:
+        if cut is None:
+            path.unlink()
+        else:
+            os.truncate(path, cut if cut >= 0 else path.stat().st_size + cut)
+    again = open_log(config)
+    assert [again.offset_for_timestamp(NOW_MS + turn) for turn in range(60)] == [
+        (turn, NOW_MS + turn, 0) for turn in range(60)
+    ]
+    again.close()
+    assert _ends_of_time_indexes(directory) == sound
+    assert not list(directory.glob("*.tmp"))
