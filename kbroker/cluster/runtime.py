@@ -24,7 +24,6 @@ from kbroker.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage,
 from kbroker.cluster.topics import INTERNAL_TOPICS
 from kbroker.config import Config, Dynamic
 from kbroker.protocol.message import ZERO_UUID
-from kbroker.storage.checkpoints import LOG_START_OFFSETS
 from kbroker.storage.log_dirs import LogDirs, Opening
 from kbroker.storage.upkeep import Upkeep
 
@@ -116,18 +115,11 @@ class Replicas:
         It is durable when this returns; a log whose files failed is missing from the answer. Segments go with the next
         retention check, as in Kafka.
         """
-        starts: dict[Key, int] = {}
         try:
-            for key, offset in offsets.items():
-                log = self._handles[key].log
-                assert log is not None, key
-                if not log.offline_errno:
-                    starts[key] = log.raise_start(offset)
-            await self._in_thread(self._log_dirs.checkpoint, (LOG_START_OFFSETS,))
+            return await self._in_thread(self._log_dirs.raise_starts, offsets)
         except OSError as problem:
             self.upkeep.failed("a deletion of records failed", problem)
             return {}
-        return starts
 
     async def close(self, broker_epoch: int) -> list[OSError]:
         """A clean stop. Whoever still fetches is told that nobody leads here any more. Returns what failed."""

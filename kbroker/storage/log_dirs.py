@@ -61,7 +61,11 @@ _REACHED: dict[str, Callable[[LogDir, dict[tuple[str, int], PartitionLog]], Offs
     },
     LOG_START_OFFSETS: lambda home, logs: {
         **_told(home, home.log_start_offsets),
-        **{key: start for key, log in logs.items() if (start := log.log_start_offset) > 0},
+        **{
+            key: start
+            for key, log in logs.items()
+            if (start := max(log.log_start_offset, home.coming_starts.get(key, 0))) > 0
+        },
     },
     CLEANER_OFFSETS: lambda home, logs: {
         key: offset for key, offset in home.cleaner_offsets.copy().items() if key in logs
@@ -163,6 +167,7 @@ class LogDir:
         self.high_watermarks: Offsets = {}
         self.log_start_offsets: Offsets = {}
         self.cleaner_offsets: Offsets = {}  # how far each log is compacted
+        self.coming_starts: Offsets = {}  # written down before anybody sees them
 
 
 class LogDirs:
@@ -367,6 +372,21 @@ class LogDirs:
             if changed:
                 sync_directory(home.path)
             written.update(changed)
+
+    def raise_starts(self, offsets: Mapping[tuple[str, int], int]) -> Offsets:
+        """Raises the starts of logs, at most to their high watermarks; where those that are served start now.
+
+        They are durable before a log tells of them: nobody sees a start that a kill takes back.
+        """
+        served = {key: offset for key, offset in offsets.items() if key in self.logs and not self.logs[key].offline_errno}
+        try:
+            for key, offset in served.items():
+                self._home[key].coming_starts[key] = offset
+            self.checkpoint((LOG_START_OFFSETS,))
+            return {key: self.logs[key].raise_start(offset) for key, offset in served.items()}
+        finally:
+            for home in self.dirs:
+                home.coming_starts.clear()
 
     def _forget_starts(self) -> None:
         """A topic of the same name must not begin where a deleted one was trimmed, not even after a crash."""

@@ -4,10 +4,11 @@
 # Returns     0 or -errno; a log whose files cannot be renamed is offline.
 # Invariants  log_start_offset <= high_watermark; the log has an active segment: before all of it goes, it is rolled.
 #
-# A rule only raises the start offset. Then whatever segment lies wholly below it leaves the log, the oldest first, and
-# its files are renamed *.deleted, the .log first: what a kill leaves of the others is an orphan, which the next start
-# removes with the *.deleted ones. Whoever reads the segment has a reference and a descriptor. The control side removes
-# the files when file.delete.delay.ms is over.
+# A rule only says up to where. Then whatever segment lies wholly below leaves the log, the oldest first: its files are
+# renamed *.deleted, the .log first, and the start offset rises to the next one's. What a kill leaves of the other files is
+# an orphan, which the next start removes with the *.deleted ones; nobody was told of a start that the next start does not
+# find. Whoever reads the segment has a reference and a descriptor. The control side removes the files when
+# file.delete.delay.ms is over.
 #
 # The order is Kafka's: what lies below the start, then by size, then by time. A segment is as old as its largest
 # timestamp, or as the last change of its file when no record has one.

@@ -92,17 +92,17 @@ cdef int end_of_expired(Log *log, Rule rule, int64_t now_ms, int64_t *end_offset
     return 0
 
 
-cdef int expire(Log *log, Rule rule, int64_t now_ms) noexcept nogil:
-    cdef int64_t limit, end_offset = NOTHING
+cdef int expire(Log *log, Rule rule, int64_t now_ms, int64_t *end_offset) noexcept nogil:
+    # As end_of_expired; when all of the log is old, a new segment stands behind it.
+    cdef int64_t limit
     cdef int rc = 0
+    end_offset[0] = NOTHING
     pthread_mutex_lock(&log.lock)
     limit = log.config.retention_bytes if rule == BY_SIZE else log.config.retention_ms
     if usable(log) and log.config.delete_old and limit >= 0:
-        rc = end_of_expired(log, rule, now_ms, &end_offset)
-        if rc == 0 and end_offset == log.end_offset and active(log).base_offset < end_offset:
-            rc = roll(log, end_offset, now_ms)
-        if rc == 0:
-            raise_start(log, end_offset)
+        rc = end_of_expired(log, rule, now_ms, end_offset)
+        if rc == 0 and end_offset[0] == log.end_offset and active(log).base_offset < end_offset[0]:
+            rc = roll(log, end_offset[0], now_ms)
     pthread_mutex_unlock(&log.lock)
     return rc
 
@@ -118,32 +118,38 @@ cdef int rename_files(const Segment *s) noexcept nogil:
     return 0
 
 
-cdef int retire_below_start(Log *log, Offsets *retired) noexcept nogil:
+cdef int retire_below(Log *log, int64_t offset, Offsets *retired) noexcept nogil:
+    # Segments wholly below `offset` or below the start. The start follows each rename: were it ahead, a kill would set it back.
     cdef bint found = True
+    cdef int64_t next_offset
     cdef int rc = 0
     while found and rc == 0:
         pthread_mutex_lock(&log.lock)
-        found = usable(log) and log.segment_count > 1 and log.segments[1].base_offset <= log.start_offset
+        found = usable(log) and log.segment_count > 1 and log.segments[1].base_offset <= max(offset, log.start_offset)
         if found:
             rc = add_offset(retired, log.segments[0].base_offset)
         if found and rc == 0:
+            next_offset = log.segments[1].base_offset
             rc = rename_files(log.segments[0])
             if rc == 0:
+                raise_start(log, next_offset)
                 forget_segment(log, 0)
             else:
+                retired.count -= 1
                 go_offline(log, rc)
         pthread_mutex_unlock(&log.lock)
     return rc
 
 
 cdef int log_retire(Log *log, int64_t now_ms, Offsets *retired) noexcept nogil:
-    cdef int rc = retire_below_start(log, retired)
+    cdef int64_t end_offset = NOTHING
+    cdef int rc = retire_below(log, NOTHING, retired)
     if rc == 0:
-        rc = expire(log, BY_SIZE, now_ms)
+        rc = expire(log, BY_SIZE, now_ms, &end_offset)
     if rc == 0:
-        rc = retire_below_start(log, retired)
+        rc = retire_below(log, end_offset, retired)
     if rc == 0:
-        rc = expire(log, BY_TIME, now_ms)
+        rc = expire(log, BY_TIME, now_ms, &end_offset)
     if rc == 0:
-        rc = retire_below_start(log, retired)
+        rc = retire_below(log, end_offset, retired)
     return rc

@@ -42,7 +42,8 @@ class Disk:
 
     def told(self) -> list[str]:
         """The calls that orders were about: `fsync /path`."""
-        return Path(f"{self._orders}.told").read_text().splitlines()
+        told = Path(f"{self._orders}.told")
+        return told.read_text().splitlines() if told.exists() else []
 
     def stop(self, signal_number: int = signal.SIGTERM) -> tuple[int, str]:
         """Its exit code and all it logged."""

@@ -9,7 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kbroker._core.record.records import Record, build_batch, iterate
-from kbroker.protocol.messages import CreateTopicsRequest, FetchRequest, ProduceRequest
+from kbroker.protocol.messages import (
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    FetchRequest,
+    ListOffsetsRequest,
+    ProduceRequest,
+)
 from kbroker.tests.disk.conftest import Disk
 from kbroker.tests.integration.wire import Connection
 
@@ -99,6 +105,49 @@ def test_what_could_not_be_written_is_not_acknowledged(disk: Start) -> None:
         broker.orders()
         assert produce(client, "t", b"later") == (STORAGE_ERROR, -1)
         assert (broker.data / "t-0" / f"{0:020d}.log").stat().st_size == size
+
+
+def start_of(client: Connection, name: str) -> int:
+    part = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-2)
+    topic = ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=[part])
+    offset: int = client.ask(ListOffsetsRequest(topics=[topic]), 7).topics[0].partitions[0].offset
+    return offset
+
+
+def delete_records(client: Connection, name: str, offset: int) -> tuple[int, int]:
+    part = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=offset)
+    topic = DeleteRecordsRequest.DeleteRecordsTopic(name=name, partitions=[part])
+    found = client.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=30_000), 2).topics[0].partitions[0]
+    return found.error_code, found.low_watermark
+
+
+def test_nobody_sees_a_log_start_that_a_kill_would_take_back(disk: Start) -> None:
+    broker = disk()
+    with Connection(broker.port) as client, Connection(broker.port) as other:
+        create(client, "t")
+        for offset in range(3):
+            assert produce(client, "t", b"x") == (0, offset)
+        broker.orders("fsync log-start-offset-checkpoint wait 400")
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(delete_records, client, "t", 2)
+            while not any("log-start" in line for line in broker.told()):
+                assert not waiting.done()
+            assert (start_of(other, "t"), values(other, "t")) == (0, [b"x"] * 3)
+            assert not waiting.done()
+            assert waiting.result() == (0, 2)
+        assert start_of(other, "t") == 2
+
+
+def test_a_deletion_that_cannot_be_written_down_deletes_nothing(disk: Start) -> None:
+    broker = disk()
+    with Connection(broker.port) as client:
+        create(client, "t")
+        assert produce(client, "t", b"x") == (0, 0)
+        broker.orders(f"fsync log-start-offset-checkpoint errno {EIO}")
+        assert delete_records(client, "t", 1) == (STORAGE_ERROR, -1)
+        broker.orders()
+        assert start_of(client, "t") == 0
+        assert delete_records(client, "t", 1) == (0, 1)
 
 
 def test_flush_ms_is_looked_at_by_the_scheduler(disk: Start) -> None:

@@ -206,6 +206,17 @@ def test_a_kill_between_two_renames_leaves_nothing_of_the_segment(open_log: Open
     assert not list(directory.glob(f"{0:020d}*"))
 
 
+def test_the_start_is_never_ahead_of_the_renames(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log({"retention.ms": HOUR_MS})
+    fill(log, 3 * HOUR_MS, 3 * HOUR_MS, 3 * HOUR_MS, 0)
+    (tmp_path / "topic-0" / f"{2:020d}.log.deleted").mkdir()  # the second rename fails
+    with pytest.raises(OSError, match="directory"):
+        log.retire()
+    assert log.log_start_offset == 2
+    (tmp_path / "topic-0" / f"{2:020d}.log.deleted").rmdir()
+    assert open_log(clean=False).log_start_offset == 2
+
+
 def test_a_log_whose_files_cannot_be_renamed_is_offline(open_log: OpenLog, tmp_path: Path) -> None:
     log = open_log({"retention.ms": HOUR_MS})
     fill(log, 2 * HOUR_MS, 0)
