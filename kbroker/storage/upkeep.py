@@ -98,7 +98,7 @@ class Upkeep:
         """flush.ms: one log at a time, for each may wait long for its disk."""
         for key, log in await self._in_thread(lambda: list(self._log_dirs.logs.items())):
             try:
-                await self._in_thread(log.flush_if_due)
+                await self._in_thread(_flush_if_open, log)
             except OSError as problem:
                 self._on_failed_log(key, problem)
 
@@ -144,6 +144,12 @@ def _flush_sealed(logs: list[tuple[retention.Key, PartitionLog]]) -> dict[retent
         except OSError as problem:
             failed[key] = problem
     return failed
+
+
+def _flush_if_open(log: PartitionLog) -> None:
+    """Its topic may have been deleted since the round began."""
+    if not log.closed:
+        log.flush_if_due()
 
 
 async def _remove(files: list[Path]) -> None:

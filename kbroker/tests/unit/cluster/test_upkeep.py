@@ -154,6 +154,27 @@ def test_upkeep_goes_on_after_a_failure_and_tells_of_it(tmp_path: Path, monkeypa
     asyncio.run(scenario())
 
 
+def test_topics_deleted_in_a_round_of_flushes_are_no_failure(tmp_path: Path) -> None:
+    clock = held()
+    topics = [f"t{number}" for number in range(40)]
+
+    async def scenario() -> None:
+        async with running(tmp_path, clock=clock, **{"log.flush.scheduler.interval.ms": 100}) as node:
+            failed: list[str] = []
+            node.replicas.upkeep.failed = lambda what, _problem: failed.append(what)
+            await create(node, "last", *topics, flush_ms="50")
+            for topic in (*topics, "last"):
+                produce(node, topic, NOW_MS)
+            log = node.log_dirs.logs["last", 0]
+            clock.advance(1000)
+            await until(lambda: any(log.recovery_point for log in node.log_dirs.logs.values()))
+            await node.controller.delete_topics(topics)
+            await until(lambda: log.recovery_point == 1)
+            assert failed == []
+
+    asyncio.run(scenario())
+
+
 def test_deleted_records_are_durable_when_it_is_told(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as node:
