@@ -63,7 +63,7 @@ spark: build     ## PySpark through format("kafka")
 
 campaigns: build ## short runs of the slow campaigns
 	$(PY) -m bench.campaigns.fuzz --frames 40000 --seed 1
-	$(PY) -m bench.campaigns.crash --rounds 5
+	$(PY) -m bench.campaigns.crash --cycles 8 --seed 1
 
 fuzz: build      ## attacks by name, then FRAMES=… mutated requests through real sockets (SEED=…)
 	$(PY) -m bench.campaigns.fuzz --frames $(or $(FRAMES),2000000) $(if $(SEED),--seed $(SEED))
@@ -76,8 +76,8 @@ sanitize: build  ## INPUTS=… for the parsers and FRAMES=… through sockets, u
 	$(PY) -m bench.campaigns.sanitized --inputs $(or $(INPUTS),2000000) --frames $(or $(FRAMES),200000) \
 		$(if $(SEED),--seed $(SEED))
 
-crash: build     ## ROUNDS=… kill -9 under acks=all load, reopened and compared
-	$(PY) -m bench.campaigns.crash --rounds $(or $(ROUNDS),50)
+crash: build     ## CYCLES=… of kill -9 under acks=all load, reopened and judged (SEED=…)
+	$(PY) -m bench.campaigns.crash --cycles $(or $(CYCLES),200) $(if $(SEED),--seed $(SEED))
 
 million: build   ## a million records through every client and codec
 	$(PY) -m compat_tests.million

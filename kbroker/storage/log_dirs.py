@@ -378,7 +378,9 @@ class LogDirs:
 
         They are durable before a log tells of them: nobody sees a start that a kill takes back.
         """
-        served = {key: offset for key, offset in offsets.items() if key in self.logs and not self.logs[key].offline_errno}
+        served = {
+            key: offset for key, offset in offsets.items() if key in self.logs and not self.logs[key].offline_errno
+        }
         try:
             for key, offset in served.items():
                 self._home[key].coming_starts[key] = offset

@@ -1,0 +1,34 @@
+"""Apache's kafka-dump-log on every file of a stopped broker: batches deep, indexes sound and matching."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.campaigns.crash.ledger import Broken
+from compat_tests.oracle.dump import complaints
+from compat_tests.oracle.jars import MissingToolError, kafka_class_path
+
+
+def is_possible() -> str:
+    """Empty, or why not."""
+    try:
+        kafka_class_path()
+    except MissingToolError as problem:
+        return str(problem)
+    return ""
+
+
+def dump_all(data: Path) -> int:
+    """How many files Apache has read without complaint."""
+    there = sorted(path for path in data.glob("*-*/*") if path.is_file() and path.stat().st_size > 0)
+    there = [path for path in there if not path.parent.name.startswith("__cluster_metadata")]
+    logs = [path for path in there if path.suffix == ".log"]
+    indexes = [path for path in there if path.suffix in (".index", ".timeindex")]
+    snapshots = [path for path in there if path.suffix == ".snapshot"]
+    wrong = complaints(logs, "--deep-iteration")
+    wrong += complaints(indexes, "--index-sanity-check")
+    wrong += complaints(indexes, "--verify-index-only")
+    wrong += complaints(snapshots)
+    if wrong:
+        raise Broken("kafka-dump-log has something to say:\n" + "\n".join(wrong[:20]))
+    return len(logs) + len(indexes) + len(snapshots)
