@@ -11,6 +11,7 @@ from bench.campaigns.crash.ledger import Shelf, named
 from kbroker._core.record.records import BrokenRecords, Record, batches, build_batch, iterate
 
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "cleaner-offset-checkpoint", "replication-offset-checkpoint")
+METADATA = "__cluster_metadata-0"
 CLEAN_MARKER = ".kafka_cleanshutdown"
 FIRST_PRODUCER = 1 << 40  # ids that no broker here hands out
 ABORT, COMMIT = 0, 1
@@ -20,12 +21,15 @@ def was_clean(data: Path) -> bool:
     return (data / CLEAN_MARKER).exists()
 
 
+def partition_files(data: Path) -> list[Path]:
+    """Of partitions that some topic owns: not of those that are being deleted or were set aside."""
+    return sorted(path for path in data.glob("*-[0-9]/*") if path.is_file() and path.parent.name != METADATA)
+
+
 def harm(data: Path, chance: random.Random) -> list[Path]:
     """Every one can be made anew: indexes from their log; producer snapshots too, unless the files are believed."""
     endings = [".index", ".timeindex"] if was_clean(data) else [".index", ".timeindex", ".snapshot"]
-    there = sorted(
-        path for path in data.glob("*-*/*") if path.suffix in endings and "__cluster" not in path.parent.name
-    )
+    there = [path for path in partition_files(data) if path.suffix in endings]
     harmed = chance.sample(there, min(len(there), chance.randint(1, 40)))
     for path in harmed:
         size = path.stat().st_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bench.campaigns.crash.damage import partition_files
 from bench.campaigns.crash.ledger import Broken
 from compat_tests.oracle.dump import complaints
 from compat_tests.oracle.jars import MissingToolError, kafka_class_path
@@ -20,8 +21,7 @@ def is_possible() -> str:
 
 def dump_all(data: Path) -> int:
     """How many files Apache has read without complaint."""
-    there = sorted(path for path in data.glob("*-*/*") if path.is_file() and path.stat().st_size > 0)
-    there = [path for path in there if not path.parent.name.startswith("__cluster_metadata")]
+    there = [path for path in partition_files(data) if path.stat().st_size > 0]
     logs = [path for path in there if path.suffix == ".log"]
     indexes = [path for path in there if path.suffix in (".index", ".timeindex")]
     snapshots = [path for path in there if path.suffix == ".snapshot"]
