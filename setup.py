@@ -46,6 +46,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "log.batch_filter": (),
     "log.swap": (),
     "log.cleaner": (),
+    "log.examine": (),
     "partitions": (),
     "syncer": (),
     "fetch_session": (),

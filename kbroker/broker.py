@@ -251,6 +251,7 @@ class _Node:
 
         self._controller = await Controller.open(config, clock, self._log_dirs)
         self._undo.append(self._controller.close)
+        self._lost = self._log_dirs.lost_directories()
         self._replicas = Replicas(config, self._log_dirs, views)
         self._replicas.tell_directories_with(self._controller.assign_directories)
         self._replicas.tell_offline_with(self._on_offline)
@@ -442,6 +443,7 @@ class _Node:
                 self._tell_settings(self._controller.image, resource, settings)
         for stray in strays:
             self._log.warning("a partition that no topic owns was set aside", directory=str(stray))
+        self._tell_repairs()
         self._log.info(
             "started",
             listeners=[str(one) for one in advertised],
@@ -450,6 +452,29 @@ class _Node:
             data_dir=str(self._config.log_dirs[0]),
             topics=len(self._controller.image.topics),
         )
+
+    def _tell_repairs(self) -> None:
+        """What this start found damaged, and what it gave up or made anew."""
+        for repair in self._controller.repairs:
+            self._log.warning("the metadata log was repaired", what=repair)
+        for home in self._log_dirs.dirs:
+            for broken in home.broken:
+                self._log.warning("a checkpoint cannot be read and is made anew", reason=str(broken))
+        for topic, partition, offset in self._lost:
+            self._log.error(
+                "a partition's directory is gone: it starts empty", topic=topic, partition=partition, offset=offset
+            )
+        for (topic, partition), log in self._log_dirs.logs.items():
+            for note in log.recovery_notes:
+                self._log.warning(
+                    "a partition was repaired",
+                    topic=topic,
+                    partition=partition,
+                    segment=note.segment_base_offset,
+                    offset=note.offset,
+                    bytes=note.bytes,
+                    reason=note.reason,
+                )
 
     async def _close_core(self) -> None:
         self._core.close()

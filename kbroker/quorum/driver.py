@@ -38,10 +38,10 @@ from kbroker.protocol.records import (
     BeginTransactionRecord,
     EndTransactionRecord,
 )
-from kbroker.quorum.core import Election, LogEnd, Quorum, Step, Timeouts
+from kbroker.quorum.core import NOBODY, Election, LogEnd, Quorum, Step, Timeouts
 from kbroker.quorum.frames import BrokenMetadataError, Membership, leader_change_batch, metadata_batch, read_batches
+from kbroker.quorum.integrity import find_torn_tail, must_explain, segments_of
 from kbroker.quorum.snapshot import (
-    BOOTSTRAP,
     SnapshotId,
     find_snapshots,
     image_records,
@@ -51,7 +51,7 @@ from kbroker.quorum.snapshot import (
 )
 from kbroker.quorum.store import BrokenQuorumStateError, read_election, write_dynamic_election, write_election
 from kbroker.storage.checkpoints import sync_directory
-from kbroker.storage.log_dirs import METADATA_DIRECTORY, DataDirectoryError, LogDirs, random_uuid
+from kbroker.storage.log_dirs import BOOTSTRAP, METADATA_DIRECTORY, DataDirectoryError, LogDirs, random_uuid
 
 T = TypeVar("T")
 Decide = Callable[[ClusterImage, int], tuple[Sequence[Message], T]]
@@ -99,6 +99,8 @@ class Controller:
         self._bytes_since_snapshot = 0
         self._incarnation = random_uuid()
         self._membership = Membership()
+        self._first: list[Message] = []  # of a new cluster
+        self.repairs: list[str] = []  # what the start put right in the files, for the log
         self._log: PartitionLog
         self._quorum: Quorum
 
@@ -245,10 +247,13 @@ class Controller:
         """Thread: everything the files say, into the image."""
         # A start that was cut between formatting and here must not leave a directory that no start can use.
         if not (self._directory.parent / BOOTSTRAP).exists() and not self._directory.exists():
+            self._must_be_new()
             write_bootstrap(self._directory.parent, self._clock.now_ms())
         new = not self._directory.exists()
         try:
             election = read_election(self._directory)
+            self._check_files()
+            self._log_dirs.begin()
             # Apache, too, always checks the whole metadata log: nothing is worth more, and it is short.
             self._log = PartitionLog.open(
                 self._directory, self._clock, self._log_config(), topic_id=METADATA_TOPIC_ID, clean=False
@@ -256,8 +261,13 @@ class Controller:
             if new:
                 sync_directory(self._directory.parent)  # or a power cut could take the log with its name
             self._replay()
+            if not self.image.features:
+                self._first = read_snapshot(self._directory.parent / BOOTSTRAP)
         except (BrokenMetadataError, BrokenQuorumStateError) as problem:
-            raise DataDirectoryError(f"The metadata of {self._directory.parent} cannot be used: {problem}") from None
+            said = str(problem).rstrip(".")
+            raise DataDirectoryError(f"The metadata of {self._directory.parent} cannot be used: {said}.") from None
+        except (OSError, ValueError) as problem:
+            raise DataDirectoryError(f"The metadata of {self._directory.parent} cannot be opened: {problem}.") from None
         newer = features.unreadable_levels(self.image)
         if newer:
             raise DataDirectoryError(
@@ -269,12 +279,46 @@ class Controller:
                 f"{self._directory.parent} belongs to a quorum of the nodes {', '.join(map(str, voters))}; "
                 "only a quorum of one can be started yet."
             )
+        strangers = {election.leader_id, election.voted_id} - {NOBODY, *voters}
+        if strangers:
+            raise DataDirectoryError(
+                f"{self._directory / 'quorum-state'} names node {min(strangers)}, which is no voter: "
+                "restore it from a backup."
+            )
         log_end = LogEnd(max(self._log.latest_epoch, 0), self._log.log_end_offset)
+        if election.epoch < log_end.epoch:  # the file is gone or old; the log tells which epochs were led
+            self.repairs.append(
+                f"quorum-state is in epoch {election.epoch}, the log in {log_end.epoch}: the log is right"
+            )
+            election = Election(log_end.epoch)
         timeouts = Timeouts(
             self._config.integer("controller.quorum.election.timeout.ms"),
             self._config.integer("controller.quorum.fetch.timeout.ms"),
         )
         self._quorum = Quorum(self._config.node_id, voters, election, log_end, timeouts)
+
+    def _must_be_new(self) -> None:
+        trace = self._log_dirs.trace_of_topics()
+        if trace is not None:
+            raise DataDirectoryError(
+                f"{self._directory} holds no metadata log, but there is {trace}: starting would lose its topics; "
+                "restore the metadata log from a backup."
+            )
+
+    def _check_files(self) -> None:
+        """Before anything is opened for writing: what only a crash can have torn may be cut, nothing else."""
+        home = next((one for one in self._log_dirs.dirs if one.path == self._directory.parent), None)
+        clean = home is not None and home.clean
+        if not any(path.stat().st_size for _, path in segments_of(self._directory)):
+            self._must_be_new()
+        torn = find_torn_tail(self._directory, clean=clean)
+        if torn is not None:
+            here = {topic_id for _, _, _, topic_id in self._log_dirs.partition_directories() if topic_id is not None}
+            must_explain(self._directory, torn, here)
+            self.repairs.append(
+                f"the torn end of {torn.path.name} was cut: {torn.bytes} bytes from offset {torn.offset} on "
+                f"({torn.reason})"
+            )
 
     def _replay(self) -> None:
         """Thread: the newest snapshot, then the log behind it."""
@@ -282,8 +326,7 @@ class Controller:
         offset = self._log.log_start_offset
         if snapshots:
             newest = snapshots[-1]
-            for record in read_snapshot(self._directory / newest.file_name, self._membership):
-                self.image.apply(record)
+            self._take(read_snapshot(self._directory / newest.file_name, self._membership), newest.end_offset)
             offset = newest.end_offset
         if offset < self._log.log_start_offset or offset > self._log.log_end_offset or (offset and not snapshots):
             raise BrokenMetadataError(
@@ -295,9 +338,25 @@ class Controller:
             self._bytes_since_snapshot += len(data)
             for batch in read_batches(data):
                 self._membership.take(batch)
-                for record in batch.records[max(offset - batch.header.base_offset, 0) :]:
-                    self.image.apply(record)
+                self._take(batch.records[max(offset - batch.header.base_offset, 0) :], batch.header.base_offset)
                 offset = batch.header.last_offset + 1
+        epoch = self._log_dirs.previous_broker_epoch
+        if epoch >= self._log.log_end_offset:
+            raise BrokenMetadataError(
+                f"the log ends at offset {self._log.log_end_offset}, but the last clean stop was in broker "
+                f"epoch {epoch}; restore the log from a backup, or remove .kafka_cleanshutdown if that is wrong"
+            )
+
+    def _take(self, records: Sequence[Message], offset: int) -> None:
+        """Checksums have matched: records that contradict each other mean that some are missing."""
+        try:
+            for record in records:
+                self.image.apply(record)
+        except (AssertionError, LookupError, ValueError) as problem:
+            raise BrokenMetadataError(
+                f"what was decided at offset {offset} does not follow from what stands before it ({problem!r}); "
+                "restore the log from a backup"
+            ) from None
 
     async def _lead(self) -> None:
         """Takes the lead, and gives the log what it lacks: an end to a cut transaction, first records, newer levels."""
@@ -307,8 +366,7 @@ class Controller:
         if self._ahead.in_transaction:
             self._append([AbortTransactionRecord(reason="The controller that began it has gone.")])
         if not self._ahead.features:
-            first = read_snapshot(self._directory.parent / BOOTSTRAP)
-            self._append([BeginTransactionRecord(name="Bootstrap records"), *first, EndTransactionRecord()])
+            self._append([BeginTransactionRecord(name="Bootstrap records"), *self._first, EndTransactionRecord()])
         raised = features.raise_levels(self._ahead)
         if raised:
             self._append(raised)

@@ -36,8 +36,8 @@ from kbroker.quorum.frames import (
     snapshot_header_batch,
 )
 from kbroker.storage.checkpoints import write_whole
+from kbroker.storage.log_dirs import BOOTSTRAP
 
-BOOTSTRAP = "bootstrap.checkpoint"
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _RECORDS_PER_BATCH = 1000
 
@@ -61,16 +61,22 @@ def read_snapshot(path: Path, membership: Membership | None = None) -> list[Mess
     """Its records; what it says of the voters goes into `membership`."""
     records: list[Message] = []
     kinds: list[int] = []
+    expected = 0
     try:
         for batch in read_batches(path.read_bytes()):
+            if batch.header.base_offset != expected:
+                raise BrokenMetadataError(f"its record {expected} is missing")
+            expected = batch.header.last_offset + 1
             kinds += batch.control_types
             records += batch.records
             if membership is not None:
                 membership.take(batch)
     except BrokenMetadataError as problem:
-        raise BrokenMetadataError(f"The snapshot {path} is damaged: {problem}.") from None
+        raise BrokenMetadataError(f"the snapshot {path} is damaged: {problem}; restore it from a backup") from None
+    except OSError as problem:
+        raise BrokenMetadataError(f"the snapshot {path} cannot be read: {problem.strerror}") from None
     if kinds[:1] != [SNAPSHOT_HEADER] or kinds[-1:] != [SNAPSHOT_FOOTER]:
-        raise BrokenMetadataError(f"The snapshot {path} was cut short.")
+        raise BrokenMetadataError(f"the snapshot {path} was cut short; restore it from a backup")
     return records
 
 

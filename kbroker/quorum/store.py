@@ -20,6 +20,7 @@ from kbroker.storage.checkpoints import write_whole
 from kbroker.storage.log_dirs import format_uuid
 
 FILE_NAME = "quorum-state"
+_MOST = 2**31 - 1  # an epoch must have one after it
 
 
 class BrokenQuorumStateError(ValueError):
@@ -33,13 +34,18 @@ def read_election(directory: Path) -> Election:
         content = path.read_bytes()
     except FileNotFoundError:
         return Election()
+    except OSError as problem:
+        raise BrokenQuorumStateError(f"{path} cannot be read: {problem.strerror}.") from None
     try:
         held = json.loads(content)
         version = held["data_version"]
         fields = (held["leaderEpoch"], held["leaderId"], held["votedId"])
-    except (ValueError, KeyError, TypeError) as problem:
-        raise BrokenQuorumStateError(f"{path} cannot be read: {problem!r}.") from None
-    if version not in (0, 1) or not all(isinstance(one, int) and one >= NOBODY for one in fields):
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise BrokenQuorumStateError(
+            f"{path} is damaged: it holds no election state; restore it from a backup."
+        ) from None
+    numbers = (version, *fields)
+    if version not in (0, 1) or not all(type(one) is int and NOBODY <= one < _MOST for one in numbers):
         raise BrokenQuorumStateError(f"{path} does not hold an election state of version 0 or 1.")
     epoch, leader_id, voted_id = fields
     return Election(max(epoch, 0), leader_id, voted_id)

@@ -13,6 +13,7 @@ orders 1 815
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,6 +23,8 @@ LOG_START_OFFSETS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 
 Offsets = dict[tuple[str, int], int]
+_PARTITION = re.compile(r"[0-9]{1,10}")
+_OFFSET = re.compile(r"[0-9]{1,18}")
 
 
 class BrokenCheckpointError(ValueError):
@@ -64,6 +67,8 @@ def read_offsets(path: Path) -> Offsets:
         return {}
     except UnicodeDecodeError:
         raise BrokenCheckpointError(f"{path} is not text.") from None
+    except OSError as problem:
+        raise BrokenCheckpointError(f"{path} cannot be read: {problem.strerror}.") from None
     if not lines:
         return {}
     try:
@@ -71,13 +76,15 @@ def read_offsets(path: Path) -> Offsets:
         entries = [_entry(line) for line in lines[2:] if line.strip()]
     except (ValueError, IndexError):
         raise BrokenCheckpointError(f"{path} is not an offset checkpoint.") from None
-    if version != 0 or count != len(entries):
+    if version != 0 or count != len(entries) or count != len(dict(entries)):
         raise BrokenCheckpointError(f"{path} says version {version} and {count} entries, but holds {len(entries)}.")
     return dict(entries)
 
 
 def _entry(line: str) -> tuple[tuple[str, int], int]:
     topic, partition, offset = line.split()
+    if _PARTITION.fullmatch(partition) is None or _OFFSET.fullmatch(offset) is None:
+        raise ValueError(line)
     return (topic, int(partition)), int(offset)
 
 

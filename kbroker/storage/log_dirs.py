@@ -11,10 +11,10 @@ Every function may be called from a worker thread, but from one at a time: the e
 from __future__ import annotations
 
 import base64
-import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import struct
 import uuid
@@ -45,7 +45,12 @@ META_PROPERTIES = "meta.properties"
 LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 METADATA_DIRECTORY = "__cluster_metadata-0"
-DELETED, STRAY = "-delete", "-stray"
+BOOTSTRAP = "bootstrap.checkpoint"
+DELETED, STRAY, FUTURE = "-delete", "-stray", "-future"
+_CLUSTER_ID = re.compile(r"[A-Za-z0-9._-]{1,255}")
+_UUID = re.compile(r"[A-Za-z0-9_-]{22}")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_PARTITION = re.compile(rf".+-[0-9]+|.+\.[0-9a-f]{{32}}({DELETED}|{STRAY}|{FUTURE})")
 
 OPENING_FAILS = (OSError, ValueError, LogError)  # of one log: the others are not to suffer
 
@@ -88,13 +93,9 @@ def format_uuid(raw: bytes) -> str:
 
 
 def parse_uuid(text: str) -> bytes:
-    try:
-        raw = base64.urlsafe_b64decode(text.encode() + b"==")
-    except ValueError:
-        raw = b""
-    if len(raw) != 16:
+    if _UUID.fullmatch(text) is None:  # the decoder would pass over what it does not know
         raise DataDirectoryError(f"{text!r} is not an id.")
-    return raw
+    return base64.urlsafe_b64decode(text.encode() + b"==")
 
 
 def random_uuid() -> bytes:
@@ -112,21 +113,40 @@ class MetaProperties(NamedTuple):
 
 
 def read_meta(directory: Path) -> MetaProperties | None:
-    """None: the directory is not formatted."""
+    """None: the directory is not formatted. What makes no sense is refused: nothing else tells whose data it is."""
     path = directory / META_PROPERTIES
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_bytes().decode("ascii")
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as problem:
-        raise DataDirectoryError(f"{path} cannot be read: {problem}.") from None
-    values = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-    try:
-        if values["version"] != "1":
-            raise DataDirectoryError(f"{path} has version {values['version']}; only version 1 can be opened.")
-        return MetaProperties(values["cluster.id"], int(values["node.id"]), parse_uuid(values["directory.id"]))
-    except (KeyError, ValueError) as problem:
-        raise DataDirectoryError(f"{path} does not tell its {problem}.") from None
+    except OSError as problem:
+        raise DataDirectoryError(f"{path} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError:
+        raise DataDirectoryError(f"{path} is damaged: it is not text; restore it from a backup.") from None
+    values: dict[str, str] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        bare = line.strip()
+        if not bare or bare[0] in "#!":
+            continue
+        name, equals, value = bare.partition("=")
+        if not equals or not bare.isprintable() or values.setdefault(name.strip(), value.strip()) != value.strip():
+            raise DataDirectoryError(
+                f"{path} is damaged: line {number} is not a setting, or contradicts another; restore it from a backup."
+            )
+    return _meta_of(path, values)
+
+
+def _meta_of(path: Path, values: Mapping[str, str]) -> MetaProperties:
+    """Whatever a broker wrote has these four, each of one shape."""
+    shapes = {"version": _NUMBER, "cluster.id": _CLUSTER_ID, "node.id": _NUMBER, "directory.id": _UUID}
+    for name, shape in shapes.items():
+        if name not in values:
+            raise DataDirectoryError(f"{path} does not tell its {name}: restore it from a backup.")
+        if shape.fullmatch(values[name]) is None:
+            raise DataDirectoryError(f"{path} is damaged: {values[name]!r} is no {name}; restore it from a backup.")
+    if values["version"] != "1":
+        raise DataDirectoryError(f"{path} has version {values['version']}; only version 1 can be opened.")
+    return MetaProperties(values["cluster.id"], int(values["node.id"]), parse_uuid(values["directory.id"]))
 
 
 def write_meta(directory: Path, meta: MetaProperties) -> None:
@@ -168,6 +188,7 @@ class LogDir:
         self.log_start_offsets: Offsets = {}
         self.cleaner_offsets: Offsets = {}  # how far each log is compacted
         self.coming_starts: Offsets = {}  # written down before anybody sees them
+        self.broken: list[BrokenCheckpointError] = []  # checkpoints that were read as if they were empty
 
 
 class LogDirs:
@@ -202,6 +223,11 @@ class LogDirs:
                 os.close(one.lock)
             raise
 
+    def begin(self) -> None:
+        """From here on files change: the markers of the last stop go. A start that was refused before leaves them."""
+        for home in self.dirs:
+            _remove_marker(home.path / CLEAN_SHUTDOWN)
+
     @property
     def cluster_id(self) -> str:
         return self.dirs[0].meta.cluster_id
@@ -226,6 +252,26 @@ class LogDirs:
                 if topic and partition.isdigit() and name != METADATA_DIRECTORY:
                     path = home.path / name
                     yield path, topic, int(partition), read_topic_id(path)
+
+    def trace_of_topics(self) -> Path | None:
+        """Something that only a broker with topics, or one that has stopped cleanly, leaves behind."""
+        for home in self.dirs:
+            if home.clean:
+                return home.path / CLEAN_SHUTDOWN
+            with os.scandir(home.path) as entries:
+                for entry in entries:
+                    if entry.is_dir() and entry.name != METADATA_DIRECTORY and _PARTITION.fullmatch(entry.name):
+                        return home.path / entry.name
+        return None
+
+    def lost_directories(self) -> list[tuple[str, int, int]]:
+        """(topic, partition, offset) of what the checkpoints know and no directory has any more."""
+        return [
+            (topic, partition, offset)
+            for home in self.dirs
+            for (topic, partition), offset in home.recovery_points.items()
+            if offset > 0 and not os.path.lexists(home.path / f"{topic}-{partition}")
+        ]
 
     def set_aside_strays(self, owned: Mapping[tuple[str, int], bytes]) -> list[Path]:
         """Renames partitions that no topic of the cluster owns, so that a new topic of that name starts empty."""
@@ -491,8 +537,11 @@ def _lock_exclusively(descriptor: int) -> None:
 def _admit(path: Path, lock: int, meta: MetaProperties | None, node_id: int, cluster_id: str) -> LogDir:
     formatted = meta is None
     if meta is None:
-        if any((path / name).exists() for name in (METADATA_DIRECTORY, RECOVERY_POINTS)):
-            raise DataDirectoryError(f"{path} holds data but no {META_PROPERTIES}: it is not safe to format it.")
+        trace = _trace_of_data(path)
+        if trace is not None:
+            raise DataDirectoryError(
+                f"{path} has no {META_PROPERTIES} but holds {trace}: it is not safe to format it; restore the file."
+            )
         meta = MetaProperties(cluster_id, node_id, random_uuid())
         write_meta(path, meta)
     if meta.node_id != node_id:
@@ -500,27 +549,51 @@ def _admit(path: Path, lock: int, meta: MetaProperties | None, node_id: int, clu
     if meta.cluster_id != cluster_id:
         raise DataDirectoryError(f"{path} belongs to cluster {meta.cluster_id}, not to {cluster_id}.")
     home = LogDir(path, meta, lock, formatted)
-    try:
-        home.recovery_points = read_offsets(path / RECOVERY_POINTS)
-        home.high_watermarks = read_offsets(path / HIGH_WATERMARKS)
-        home.log_start_offsets = read_offsets(path / LOG_START_OFFSETS)
-    except BrokenCheckpointError as problem:
-        raise DataDirectoryError(str(problem)) from None
-    with contextlib.suppress(BrokenCheckpointError):  # without it everything is compacted once more
-        home.cleaner_offsets = read_offsets(path / CLEANER_OFFSETS)
-    home.clean, home.previous_broker_epoch = _take_marker(path / CLEAN_SHUTDOWN)
+    home.recovery_points = _offsets(home, RECOVERY_POINTS)  # without it everything is read through
+    home.high_watermarks = _offsets(home, HIGH_WATERMARKS)  # whoever leads finds it again
+    home.log_start_offsets = _offsets(home, LOG_START_OFFSETS)  # a log begins with its first segment
+    home.cleaner_offsets = _offsets(home, CLEANER_OFFSETS)  # everything is compacted once more
+    home.clean, home.previous_broker_epoch = _read_marker(path / CLEAN_SHUTDOWN)
     return home
 
 
-def _take_marker(path: Path) -> tuple[bool, int]:
+def _offsets(home: LogDir, name: str) -> Offsets:
+    """As Kafka: a checkpoint that cannot be read is as good as none, and somebody is told."""
+    try:
+        return read_offsets(home.path / name)
+    except BrokenCheckpointError as problem:
+        home.broken.append(problem)
+        return {}
+
+
+def _trace_of_data(path: Path) -> str | None:
+    """What tells that a directory without an owner's name had one."""
+    files = {METADATA_DIRECTORY, BOOTSTRAP, CLEAN_SHUTDOWN, RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS}
+    with os.scandir(path) as entries:
+        names = sorted(
+            entry.name
+            for entry in entries
+            if entry.name in files or (entry.is_dir() and _PARTITION.fullmatch(entry.name) is not None)
+        )
+    return names[0] if names else None
+
+
+def _read_marker(path: Path) -> tuple[bool, int]:
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except OSError:
         return False, -1
     except UnicodeDecodeError:
         text = ""
-    path.unlink()
     try:
         return True, int(json.loads(text)["brokerEpoch"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return True, -1  # an older Kafka leaves the file empty
+
+
+def _remove_marker(path: Path) -> None:
+    """One that stayed would make the next start trust whatever a crash leaves."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as problem:
+        raise DataDirectoryError(f"{path} cannot be removed: {problem.strerror}; remove it.") from None

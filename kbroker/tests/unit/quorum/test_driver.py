@@ -238,8 +238,11 @@ def test_a_torn_tail_of_the_metadata_log_is_cut(tmp_path: Path) -> None:
         log = tmp_path / "__cluster_metadata-0" / f"{0:020d}.log"
         with log.open("ab") as file:
             file.write(b"\x00" * 30)
+        (tmp_path / ".kafka_cleanshutdown").unlink()  # as if the stop had been a crash
         async with running(tmp_path) as node:
             assert list(node.controller.image.topics) == ["t"]
+            (repair,) = node.controller.repairs
+            assert "30 bytes from offset" in repair
 
     asyncio.run(scenario())
 

@@ -44,13 +44,107 @@ def test_meta_properties_of_apache_are_read(tmp_path: Path) -> None:
     assert read_meta(tmp_path) == expected
 
 
+GOOD_META = "node.id=1\ndirectory.id=dcNs8wBOnsOCbxOFzG4CwQ\nversion=1\ncluster.id=BmkrvrcsTGWJLf2ana81ng\n"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "version=0\n", "version=1\nnode.id=x\ncluster.id=a\ndirectory.id=b\n", "version=1\n"]
+    ("old", "new", "said"),
+    [
+        (GOOD_META, "", "does not tell its version"),
+        ("version=1\n", "", "does not tell its version"),
+        ("version=1", "version=0", "has version 0"),
+        ("version=1", "version=", "is no version"),
+        ("node.id=1\n", "", "does not tell its node.id"),
+        ("node.id=1", "node.id=x", "'x' is no node.id"),
+        ("node.id=1", "node.id=-1", "is no node.id"),
+        ("node.id=1", "node.id=99999999999", "is no node.id"),
+        ("node.id=1", "node.id=2", "belongs to node 2"),
+        ("node.id=1", "node.id=1\nnode.id=2", "line 2"),
+        ("node.id=1", "node.ie=1", "does not tell its node.id"),
+        ("directory.id=dcNs8wBOnsOCbxOFzG4CwQ\n", "", "does not tell its directory.id"),
+        ("dcNs8wBOnsOCbxOFzG4CwQ", "dcNs8wBOnsOCbxOFzG4Cw", "is no directory.id"),
+        ("dcNs8wBOnsOCbxOFzG4CwQ", "dcNs8w!OnsOCbxOFzG4CwQ", "is no directory.id"),
+        ("cluster.id=BmkrvrcsTGWJLf2ana81ng\n", "", "does not tell its cluster.id"),
+        ("BmkrvrcsTGWJLf2ana81ng", "Bmkrvrcs\x07GWJLf2ana81ng", "line 4"),
+        ("BmkrvrcsTGWJLf2ana81ng", "Bmkr vrcs", "is no cluster.id"),
+        ("BmkrvrcsTGWJLf2ana81ng", "Bmkrvrcs\x80", "is not text"),
+        ("version=1\n", "version=1\nnoise\n", "line 4"),
+    ],
 )
-def test_unusable_meta_properties_are_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "meta.properties").write_text(text)
-    with pytest.raises(DataDirectoryError):
+def test_damaged_meta_properties_are_refused_in_one_sentence(tmp_path: Path, old: str, new: str, said: str) -> None:
+    text = GOOD_META.replace(old, new)
+    assert text != GOOD_META
+    (tmp_path / "meta.properties").write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataDirectoryError, match=said) as refusal:
         open_dirs(tmp_path)
+    assert str(tmp_path) in str(refusal.value)
+    assert str(refusal.value).count("\n") == 0
+    assert (tmp_path / "meta.properties").read_bytes() == text.encode("latin-1")
+
+
+def test_meta_properties_that_say_the_same_twice_are_read(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text(GOOD_META * 2)
+    assert read_meta(tmp_path) == MetaProperties("BmkrvrcsTGWJLf2ana81ng", 1, parse_uuid("dcNs8wBOnsOCbxOFzG4CwQ"))
+
+
+@pytest.mark.parametrize(
+    "trace", ["orders-0", "orders-0.0123456789abcdef0123456789abcdef-stray", "__cluster_metadata-0"]
+)
+def test_partitions_without_meta_properties_are_not_formatted_over(tmp_path: Path, trace: str) -> None:
+    (tmp_path / trace).mkdir()
+    with pytest.raises(DataDirectoryError, match=f"holds {trace}: it is not safe to format"):
+        open_dirs(tmp_path)
+    assert not (tmp_path / "meta.properties").exists()
+
+
+def test_meta_properties_that_are_a_directory_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").mkdir()
+    with pytest.raises(DataDirectoryError, match="cannot be read"):
+        open_dirs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "log-start-offset-checkpoint",
+        "cleaner-offset-checkpoint",
+    ],
+)
+def test_a_damaged_checkpoint_is_told_and_costs_no_start(tmp_path: Path, name: str) -> None:
+    open_dirs(tmp_path).close(broker_epoch=1)
+    (tmp_path / name).write_bytes(b"0\n1\nt 0 \xff\n")
+    dirs = open_dirs(tmp_path)
+    (broken,) = dirs.dirs[0].broken
+    assert name in str(broken)
+    dirs.release()
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    dirs = open_dirs(tmp_path)
+    assert [name in str(one) for one in dirs.dirs[0].broken] == [True]
+    dirs.release()
+
+
+def test_a_marker_that_cannot_be_removed_is_refused(tmp_path: Path) -> None:
+    open_dirs(tmp_path).release()
+    (tmp_path / ".kafka_cleanshutdown").mkdir()
+    dirs = open_dirs(tmp_path)
+    assert not dirs.dirs[0].clean
+    with pytest.raises(DataDirectoryError, match="cannot be removed"):
+        dirs.begin()
+    dirs.release()
+
+
+def test_a_checkpoint_tells_of_directories_that_are_gone(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path)
+    log = dirs.open_log("t", 0, random_uuid(), {})
+    log.append(build_batch([Record(timestamp=1, value=b"v")]))
+    dirs.close(broker_epoch=1)
+    shutil.rmtree(tmp_path / "t-0")
+    again = open_dirs(tmp_path)
+    assert again.lost_directories() == [("t", 0, 1)]
+    again.release()
 
 
 def test_the_directories_of_one_broker_share_a_cluster_and_differ_in_their_ids(tmp_path: Path) -> None:
@@ -68,12 +162,6 @@ def test_directories_of_two_clusters_are_not_mixed(tmp_path: Path) -> None:
     open_dirs(tmp_path / "a").release()  # the refusal left nothing locked
 
 
-def test_data_without_meta_properties_is_not_formatted_over(tmp_path: Path) -> None:
-    (tmp_path / "__cluster_metadata-0").mkdir()
-    with pytest.raises(DataDirectoryError, match="not safe to format"):
-        open_dirs(tmp_path)
-
-
 def test_a_directory_that_cannot_be_made_is_told_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataDirectoryError, match="cannot be made"):
@@ -86,6 +174,10 @@ def test_a_clean_stop_leaves_its_broker_epoch_for_the_next_start_alone(tmp_path:
     again = open_dirs(tmp_path)
     assert again.dirs[0].clean
     assert again.previous_broker_epoch == 17
+    again.release()  # a start that was refused
+    again = open_dirs(tmp_path)
+    assert again.dirs[0].clean
+    again.begin()
     again.release()
     third = open_dirs(tmp_path)
     assert not third.dirs[0].clean
