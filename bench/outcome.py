@@ -84,9 +84,9 @@ class Race:
         rows = [Row(one["work"], one["figure"], one["rival"], one["ours"], one["theirs"]) for one in kept.pop("rows")]
         return cls(**kept, rows=rows)
 
-    def keep(self, directory: Path) -> Path:
+    def keep(self, directory: Path, kind: str = "race") -> Path:
         directory.mkdir(exist_ok=True)
-        path = directory / f"race-{datetime.fromisoformat(self.at):%Y%m%d-%H%M%S}.json"
+        path = directory / f"{kind}-{datetime.fromisoformat(self.at):%Y%m%d-%H%M%S}.json"
         kept = {key: value for key, value in vars(self).items() if key != "rows"}
         kept["rows"] = [
             {

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from itertools import groupby
 from pathlib import Path
@@ -14,6 +15,7 @@ from bench.outcome import Race, Row
 
 DOCS = Path(__file__).parents[1] / "docs"
 HEADING = f"{'work':43} {'figure':24} {'kbroker':>11} {'rival':>11} {'ratio':>8}  {'bar':11}"
+SECTION = "<!-- {name} -->\n.*?<!-- end of [a-z]+ -->\n"  # what other benches write on the page
 
 PAGE = """\
 # Performance
@@ -106,8 +108,20 @@ def page(race: Race) -> str:
 
 
 def write(race: Race) -> None:
-    (DOCS / "performance.md").write_text(page(race))
+    """The sections that other benches put on the page stay."""
+    path = DOCS / "performance.md"
+    kept = re.findall(SECTION.format(name=r"\w+"), path.read_text(), flags=re.DOTALL) if path.exists() else []
+    path.write_text(page(race) + "".join(f"\n{one}" for one in kept))
     (DOCS / "race.svg").write_text(picture.draw(race))
+
+
+def put_section(name: str, text: str) -> None:
+    """Puts what another bench found behind the race, in the place of what it found before."""
+    path = DOCS / "performance.md"
+    old = path.read_text()
+    section = f"<!-- {name} -->\n{text.rstrip()}\n<!-- end of {name} -->\n"
+    new, found = re.subn(SECTION.format(name=name), lambda _: section, old, flags=re.DOTALL)
+    path.write_text(new if found else f"{old.rstrip()}\n\n{section}")
 
 
 if __name__ == "__main__":

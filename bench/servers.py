@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +45,20 @@ class Server:
         assert found is not None, status
         return int(found.group(1)) / 1024
 
+    def open_files(self) -> int:
+        """Descriptors of files and directories; sockets, pipes and the like are not counted."""
+        return sum(target.startswith("/") and not target.startswith("/dev/") for target in self._descriptors())
+
+    def mapped_files(self) -> int:
+        """Data files that are mapped into memory: they hold no descriptor, but the system counts and bounds them too."""
+        maps = Path(f"/proc/{self.pid}/maps").read_text()
+        return sum(str(self.data_dir) in line for line in maps.splitlines())
+
+    def _descriptors(self) -> Iterator[str]:
+        for path in Path(f"/proc/{self.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                yield os.readlink(path)
+
     def await_deleted(self, topics: Collection[str]) -> None:
         """Returns once no directory of these topics is left. Apache Kafka answers a deletion before it is applied."""
         deadline = time.monotonic() + 60
@@ -61,6 +77,10 @@ class Server:
 
     def stop(self, *, keep_data: bool = False) -> None:
         """A clean shutdown. A directory that was given stays; one of its own goes, unless it is to be kept."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """SIGKILL; the directory stays."""
         raise NotImplementedError
 
 
@@ -89,6 +109,9 @@ class KbrokerServer(Server):
     def another(self, data_dir: Path | None = None) -> Server:
         return KbrokerServer(data_dir, config=self._config)
 
+    def kill(self) -> None:
+        self.broker.kill()
+
     def stop(self, *, keep_data: bool = False) -> None:
         self.broker.stop()
         if self._own_dir and not keep_data:
@@ -98,15 +121,20 @@ class KbrokerServer(Server):
 class ApacheServer(Server):
     """Apache Kafka 4.3.1, one KRaft node, with the JVM settings of its own start script. Formatted before the clock."""
 
-    def __init__(self, data_dir: Path | None = None) -> None:
+    def __init__(self, data_dir: Path | None = None, *, config: dict[str, str] | None = None) -> None:
         self._own_dir = data_dir is None
+        self._config = config
         directory = data_dir or Path(tempfile.mkdtemp(prefix="apache-race-"))
-        self.node = ApacheKafka(directory, jvm_options=KAFKAS_OWN_JVM, settings=APACHE_SETTINGS).start()
+        settings = {**APACHE_SETTINGS, **(config or {})}
+        self.node = ApacheKafka(directory, jvm_options=KAFKAS_OWN_JVM, settings=settings).start()
         port = int(self.node.bootstrap.rpartition(":")[2])
         super().__init__("apache", self.node.pid, port, self.node.spawned_at, directory)
 
     def another(self, data_dir: Path | None = None) -> Server:
-        return ApacheServer(data_dir)
+        return ApacheServer(data_dir, config=self._config)
+
+    def kill(self) -> None:
+        self.node.kill()
 
     def stop(self, *, keep_data: bool = False) -> None:
         self.node.stop()
