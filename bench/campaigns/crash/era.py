@@ -16,7 +16,7 @@ from bench.campaigns.crash.load import Alterer, Faithful, Feeder, Reader, Shift,
 from bench.campaigns.crash.plan import Plan, chance_of
 from bench.campaigns.crash.server import KILLED, Server
 from bench.campaigns.crash.survivor import Survivor
-from bench.campaigns.crash.talk import Talk
+from bench.campaigns.crash.talk import Gone, Talk
 from bench.campaigns.crash.topics import CLIENTS, CLIENTS_CONFIGS, PARTITIONS, TOPICS, Topic
 
 FEEDERS = 9
@@ -64,7 +64,11 @@ class Era:
         if not self.server.alive():
             self._while_down(plan, chance)
             self._start(plan)
-        self._judge(plan)
+        try:
+            self._judge(plan)
+        except Gone:
+            self._start_once_more(plan)
+            self._judge(plan)
         self._work(plan)
         if self._survivor is not None:
             self._survivor.check()
@@ -119,14 +123,26 @@ class Era:
                 self.server.wire.arm(kill)
                 started = self.server.start()
             self.server.wire.disarm()
-            self.events.read(self.server.wire.take_told(), starting=True)
-            if started:
+            told = self.server.wire.take_told()
+            self.events.read(told, starting=True)
+            if started and not any(line.startswith("died") for line in told):
                 return  # nothing was left to do that would have met the wire
+            self.server.await_end()
             self.events.note("kills while recovering")
         if not self.server.start():
             raise Broken("a broker that nobody killed has died")
         self.events.note("recoveries")
         self.events.read(self.server.wire.take_told(), starting=True)
+
+    def _start_once_more(self, plan: Plan) -> None:
+        """The moment of a start may come when the broker has just told that it is ready, and be told later still."""
+        told = self.server.wire.take_told()
+        code = self.server.await_end()
+        if not plan.starts or code != KILLED or not any(line.startswith("died") for line in told):
+            raise Broken(f"the broker ended by itself with {code}:\n{self.server.log.read_text()[-3000:]}")
+        self.events.read(told, starting=True)
+        self.events.note("kills while recovering")
+        self._start(Plan(plan.cycle))
 
     def _judge(self, plan: Plan) -> None:
         talk = Talk(self.server.port)
