@@ -58,7 +58,7 @@ class Campaign:
                 self._tell(cycle, str(plan), era, era.judged - judged, time.monotonic() - began)
             era.finish()
             if not self.no_dump and (self.cycles >= LONG or cycles[-1] == self.cycles):
-                self.dumped += verdict.dump_all(era.data)
+                self.dumped += era.dump()
         except BaseException as problem:
             era.close()
             self._tell_failure(cycle, home, problem)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.campaigns.crash import damage
 from bench.campaigns.crash.events import Events
-from bench.campaigns.crash.judge import judge
+from bench.campaigns.crash.judge import judge, look_through
 from bench.campaigns.crash.ledger import FAITHFUL, Broken, Ledger
 from bench.campaigns.crash.load import Alterer, Faithful, Feeder, Reader, Shift, Trimmer, mayflies
 from bench.campaigns.crash.plan import Plan, chance_of
@@ -18,6 +18,7 @@ from bench.campaigns.crash.server import KILLED, Server
 from bench.campaigns.crash.survivor import Survivor
 from bench.campaigns.crash.talk import Gone, Talk
 from bench.campaigns.crash.topics import CLIENTS, CLIENTS_CONFIGS, PARTITIONS, TOPICS, Topic
+from bench.campaigns.crash.verdict import dump_all
 
 FEEDERS = 9
 READERS = 2
@@ -34,6 +35,7 @@ class Era:
         self._survivor: Survivor | None = None
         self._faithful: list[Faithful] = []
         self._hands = 0
+        self._harmed: dict[Path, int] = {}  # cut short, and when: untouched since
 
     @property
     def data(self) -> Path:
@@ -100,6 +102,15 @@ class Era:
             with contextlib.suppress(Broken):  # told already, by check
                 survivor.end()
 
+    def dump(self) -> int:
+        """How many files Apache has read; not those that were harmed and that the broker had no use for since."""
+        unmet = {path for path in self._harmed if self._is_harmed(path)}
+        self.events.note("harmed files that nobody needed", len(unmet))
+        return dump_all(self.data, unmet)
+
+    def _is_harmed(self, path: Path) -> bool:
+        return path.exists() and path.stat().st_mtime_ns == self._harmed[path]
+
     # ---- a cycle's parts ----
 
     def _while_down(self, plan: Plan, chance: random.Random) -> None:
@@ -109,7 +120,9 @@ class Era:
                 put = damage.put_transactions(self.data, shelf, damage.FIRST_PRODUCER + self._hands, chance)
                 self.events.note("transactions by hand", 2 * put)
         if plan.harm:
-            self.events.harmed(damage.harm(self.data, chance))
+            harmed = damage.harm(self.data, chance)
+            self.events.harmed(harmed)
+            self._harmed.update({path: path.stat().st_mtime_ns for path in harmed if path.exists()})
         left = self.home / "left"
         shutil.rmtree(left, ignore_errors=True)
         shutil.copytree(self.data, left)  # for whoever has to find out what went wrong
@@ -147,8 +160,11 @@ class Era:
     def _judge(self, plan: Plan) -> None:
         talk = Talk(self.server.port)
         self.judged += judge(talk, self.ledger, self._flies, chance_of(self.seed, self.number, plan.cycle, "judge"))
+        for path in list(self._harmed):
+            look_through(talk, self.ledger, path)
         talk.close()
         self.events.look_for_healed()
+        self._harmed = {path: at for path, at in self._harmed.items() if self._is_harmed(path)}
 
     def _work(self, plan: Plan) -> None:
         shift = Shift(self.server.port)

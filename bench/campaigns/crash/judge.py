@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 from bench.campaigns.crash.ledger import Broken, Ledger, Shelf
 from bench.campaigns.crash.load import Mayfly, read_from
@@ -130,6 +131,20 @@ def _judge_order(shelf: Shelf, found: Found) -> None:
     offsets = [record.offset for record in found.records]
     if any(one >= other for one, other in pairwise(offsets)):
         raise Broken(f"{shelf.label}: offsets do not ascend")
+
+
+def look_through(talk: Talk, ledger: Ledger, index: Path) -> None:
+    """Has the broker use an index that was harmed: segments are read from their beginning without one."""
+    topic, _, partition = index.parent.name.rpartition("-")
+    shelf = ledger.shelves.get((topic, int(partition)))
+    if shelf is None or not shelf.left:
+        return
+    base = int(index.name[:20])
+    end = min((at for path in index.parent.glob("*.log") if (at := int(path.name[:20])) > base), default=shelf.left_end)
+    if held := sorted(offset for offset in shelf.left if base < offset < end):
+        for offset in (held[-1], held[len(held) // 2]):
+            read_from(talk, shelf, offset, 1)
+            talk.offset(topic, shelf.partition, shelf.sent[shelf.owed[offset]].timestamp)
 
 
 def _look_up(talk: Talk, shelf: Shelf, found: Found, chance: random.Random) -> None:

@@ -19,9 +19,9 @@ def is_possible() -> str:
     return ""
 
 
-def dump_all(data: Path) -> int:
+def dump_all(data: Path, unmet: set[Path]) -> int:
     """How many files Apache has read without complaint."""
-    there = [path for path in partition_files(data) if path.stat().st_size > 0]
+    there = [path for path in partition_files(data) if path.stat().st_size > 0 and path not in unmet]
     logs = [path for path in there if path.suffix == ".log"]
     indexes = [path for path in there if path.suffix in (".index", ".timeindex")]
     snapshots = [path for path in there if path.suffix == ".snapshot"]
