@@ -49,12 +49,15 @@ class Events:
 
     def read(self, told: list[str], *, starting: bool) -> None:
         """What the shim has told; `starting`: before the broker was ready."""
+        begun: set[str] = set()  # swaps: one that a start finishes was begun in an earlier life
         for line in told:
             what, *paths = line.split()
             if what == "create" and (made := _SEGMENT.search(paths[0])) and int(made.group(2)) > 0:
                 self.note("rolls")
             elif what == "rename":
-                self._renamed(*paths, starting=starting)
+                if paths[1].endswith(".log.swap"):
+                    begun.add(paths[1])
+                self._renamed(*paths, left=starting and paths[0] not in begun)
             elif what == "unlink" and ".deleted" in paths[0]:
                 self.note("files removed")
             elif what == "cut" and starting and paths[0].endswith(".log"):
@@ -63,9 +66,9 @@ class Events:
                 self.note("kills inside a call")
                 self.note("torn writes", paths[0] == "torn")
 
-    def _renamed(self, old: str, new: str, *, starting: bool) -> None:
+    def _renamed(self, old: str, new: str, *, left: bool) -> None:
         if old.endswith(".log.swap"):
-            self.note("swaps finished by a start" if starting else "compaction swaps")
+            self.note("swaps finished by a start" if left else "compaction swaps")
         elif new.endswith(".log.deleted") and old.rpartition("/")[0].rpartition("-")[0] not in _COMPACTED:
             self.note("retention deletes")
         elif new.endswith("-delete"):
