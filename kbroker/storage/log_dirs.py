@@ -11,6 +11,7 @@ Every function may be called from a worker thread, but from one at a time: the e
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
