@@ -22,7 +22,6 @@ from bench.client import Client
 from bench.outcome import Race
 from bench.race import APACHE, RESULTS, interleave, rows_of
 from bench.servers import ApacheServer, KbrokerServer, Server
-from bench.settle import Ballast
 from bench.works.latency import PACED, at_rest
 from bench.works.measure import Figures, percentile
 from kbroker._core.record.records import Record, build_batch
@@ -129,6 +128,25 @@ def is_retired(server: Server, topic: str) -> bool:
     return ".deleted" not in kept and kept.count(".log") <= 2
 
 
+def settle_disk(server: Server) -> None:
+    """Returns when what was written is on the disk and the machine has nothing more to do."""
+    os.sync()
+    at_rest(server)
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        busy, idle = machine_ticks()
+        time.sleep(1)
+        busy_now, idle_now = machine_ticks()
+        if busy_now - busy < 0.03 * (idle_now - idle):
+            return
+
+
+def machine_ticks() -> tuple[int, int]:
+    """Of all processors since the machine came up: in use, or waiting for the disk; idle."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split()[1:9]]
+    return sum(ticks) - ticks[3], ticks[3]
+
+
 class Rounds:
     def __init__(self) -> None:
         self.keyed = keyed_batches()
@@ -138,8 +156,7 @@ class Rounds:
         topics = [MEASURED, COMPACTED, *OLD_SMALL, *OLD_LARGE]
         with Client(server.port) as client:
             self.prepare(server, client)
-            os.sync()
-            at_rest(server)
+            settle_disk(server)
             idle = self.latencies(server, PACED)
             began = time.monotonic()
             alter(client, COMPACTED, "min.compaction.lag.ms", "0")
@@ -207,13 +224,11 @@ def main() -> None:
     }
     if asked.only:
         makers = {name: make for name, make in makers.items() if name.lower().startswith(asked.only)}
-    ballast = Ballast()
     servers: dict[str, Server] = {}
     try:
         servers = {name: make() for name, make in makers.items()}
-        seen = interleave({name: partial(work, one) for name, one in servers.items()}, asked.rounds, ballast)
+        seen = interleave({name: partial(work, one) for name, one in servers.items()}, asked.rounds, None)
     finally:
-        ballast.drop()
         for one in servers.values():
             one.stop()
     if asked.only:

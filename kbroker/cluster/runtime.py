@@ -8,7 +8,6 @@ happen on the control loop, so handlers never see half a change.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -323,7 +322,7 @@ class Replicas:
         def remove() -> None:
             self._removals.discard(timer)
             for path in paths:
-                loop.run_in_executor(self._thread, lambda gone: shutil.rmtree(gone, ignore_errors=True), path)
+                self._log_dirs.remover.directory(path)
 
         timer = loop.call_later(delay_ms / 1000, remove)
         self._removals.add(timer)

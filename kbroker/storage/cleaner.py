@@ -19,6 +19,7 @@ from kbroker._core.log.cleaner import Cleaned, CleaningCancelledError, CleaningE
 from kbroker._core.log.partition_log import LogError, PartitionLog
 from kbroker.storage.cleanable import Cleanable, CleaningRules, look_at
 from kbroker.storage.log_dirs import LogDirs
+from kbroker.storage.priority import step_back
 from kbroker.storage.turns import Key
 
 FILE_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
@@ -90,7 +91,7 @@ class LogCleaner:
         self._stopping = Event()
         self._threads: list[Thread] = []
         self._uncleanable: dict[Key, PartitionLog] = {}
-        self._to_remove: list[tuple[float, str]] = []  # (when, path) of files that were replaced
+        self._to_remove: dict[str, float] = {}  # when the files that were replaced may go
 
     @property
     def uncleanable(self) -> list[Key]:
@@ -114,6 +115,7 @@ class LogCleaner:
 
     def _run(self, number: int) -> None:
         """The first thread also starts the others, as many as the setting says by now, and removes old files."""
+        step_back()
         while not self._stopping.is_set():
             settings = self._settings()
             if number == 0:
@@ -231,14 +233,12 @@ class LogCleaner:
     def _remove_later(self, directory: str, base_offsets: list[int], delay_ms: int) -> None:
         due = time.monotonic() + delay_ms / 1000
         names = (f"{base:020d}{suffix}{DELETED}" for base in base_offsets for suffix in FILE_SUFFIXES)
-        self._to_remove += [(due, os.path.join(directory, name)) for name in names]
+        self._to_remove.update({os.path.join(directory, name): due for name in names})
 
     def _remove_old_files(self) -> None:
         now = time.monotonic()
-        due = [one for one in self._to_remove if one[0] <= now]
-        for one in due:
-            self._to_remove.remove(one)
-            try:
-                os.unlink(one[1])
-            except OSError:  # gone with its directory, or never there
-                continue
+        due = [path for path, at in self._to_remove.copy().items() if at <= now]
+        for path in due:
+            del self._to_remove[path]
+        if due:
+            self._log_dirs.remover.files(due)

@@ -40,6 +40,7 @@ from kbroker.storage.checkpoints import (
     write_offsets,
     write_whole,
 )
+from kbroker.storage.removal import Remover
 from kbroker.storage.turns import Turns
 
 META_PROPERTIES = "meta.properties"
@@ -203,6 +204,7 @@ class LogDirs:
         self._files = FileBudget()  # one for all logs: thousands of partitions, bounded descriptors
         self._written: dict[Path, dict[str, Offsets]] = {}  # as the checkpoint files have it
         self.turns = Turns()  # retention and the cleaner keep out of each other's way
+        self.remover = Remover()
 
     @classmethod
     def open(cls, paths: list[Path], node_id: int, clock: BrokerClock, cluster_id: str | None = None) -> LogDirs:
@@ -472,6 +474,7 @@ class LogDirs:
 
     def release(self) -> None:
         """Gives the directories up as they are; without a marker the next start checks what may be torn."""
+        self.remover.stop()
         for home in self.dirs:
             os.close(home.lock)  # the file stays: removing it could let two that wait for it both in
         self.dirs = []

@@ -56,15 +56,3 @@ def retire(
             if bases:
                 retired.append(Retired(key, log.log_start_offset, bases, log.file_delete_delay_ms, log.directory))
     return retired, failed
-
-
-def remove(files: Iterable[Path]) -> None:
-    """Removes what is still there: a topic that was deleted has taken its files along. The last failure is raised."""
-    failed: OSError | None = None
-    for path in files:
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as problem:
-            failed = problem
-    if failed is not None:
-        raise failed

@@ -1,8 +1,8 @@
 """What a node does to its logs unasked: checkpoints, flushes, expiry of producers, retention, removal of files.
 
 Owned by the control loop, which only decides what is due, by the broker's clock. Files are touched in the thread of
-whoever owns the LogDirs, in turns, so that a commit never waits for all of them; retired files are removed in yet
-another thread, for large ones take their time. What fails is told and tried again when it is due again: nothing here
+whoever owns the LogDirs, in turns, so that a commit never waits for all of them; retired files are left to the remover
+(`storage/removal`). What fails is told and tried again when it is due again: nothing here
 ends by itself.
 """
 
@@ -124,9 +124,12 @@ class Upkeep:
             files.setdefault(one.delay_ms, []).extend(one.files())
         now = self._clock.monotonic_ms()
         for delay_ms, paths in files.items():
-            self._chores.once("the removal of segments", now + delay_ms, partial(_remove, paths))
+            self._chores.once("the removal of segments", now + delay_ms, partial(self._remove, paths))
         if went:
             await self._checkpoint()
+
+    async def _remove(self, paths: list[Path]) -> None:
+        await asyncio.wrap_future(self._log_dirs.remover.files(paths))
 
     def _on_failed_log(self, key: retention.Key, problem: OSError) -> None:
         log = self._log_dirs.logs.get(key)
@@ -150,7 +153,3 @@ def _flush_if_open(log: PartitionLog) -> None:
     """Its topic may have been deleted since the round began."""
     if not log.closed:
         log.flush_if_due()
-
-
-async def _remove(files: list[Path]) -> None:
-    await asyncio.to_thread(retention.remove, files)

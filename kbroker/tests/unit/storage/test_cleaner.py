@@ -233,6 +233,7 @@ def test_replaced_files_go_when_their_delay_is_over(room: Room) -> None:
     assert room.cleaner.clean_dirtiest()
     assert list(Path(log.directory).glob("*.deleted"))
     room.cleaner._remove_old_files()
+    room.dirs.remover.files([]).result()  # behind the others
     assert not list(Path(log.directory).glob("*.deleted"))
 
 

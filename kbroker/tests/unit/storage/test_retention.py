@@ -37,8 +37,8 @@ def test_retired_files_are_those_that_were_renamed_and_can_be_removed(tmp_path: 
     renamed = set((tmp_path / "t-0").glob("*.deleted"))
     assert renamed
     assert renamed <= set(went.files())
-    retention.remove(went.files())
-    retention.remove(went.files())
+    dirs.remover.files(went.files()).result()
+    dirs.remover.files(went.files()).result()
     assert not list((tmp_path / "t-0").glob("*.deleted"))
     assert dirs.close(1) == []
 
@@ -62,14 +62,6 @@ def test_one_log_that_fails_does_not_keep_the_others(tmp_path: Path) -> None:
     assert [one.key[1] for one in went] == [0, 2]
     assert list(failed) == [("t", 1)]
     dirs.close(1)
-
-
-def test_a_file_that_cannot_be_removed_does_not_keep_the_others(tmp_path: Path) -> None:
-    (tmp_path / "a.deleted").mkdir()
-    (tmp_path / "b.deleted").touch()
-    with pytest.raises(OSError, match=r"a\.deleted"):
-        retention.remove([tmp_path / "a.deleted", tmp_path / "b.deleted"])
-    assert not (tmp_path / "b.deleted").exists()
 
 
 def test_the_checkpoint_tells_where_logs_start_and_holds_after_a_crash(tmp_path: Path) -> None:
