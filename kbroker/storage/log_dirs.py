@@ -303,7 +303,9 @@ class LogDirs:
         home = self._home_of(wanted.key, directory_id)
         return self._admit(wanted, home, self._open_in(home, wanted))
 
-    def open_logs(self, wanted: Iterable[Opening], recovery_threads: int) -> dict[tuple[str, int], PartitionLog | Exception]:
+    def open_logs(
+        self, wanted: Iterable[Opening], recovery_threads: int
+    ) -> dict[tuple[str, int], PartitionLog | Exception]:
         """open_log() of each, or why it could not be. What a crash may have torn is read by so many threads a directory."""
         found: dict[tuple[str, int], PartitionLog | Exception] = {}
         pools: dict[int, ThreadPoolExecutor] = {}

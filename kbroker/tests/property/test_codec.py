@@ -122,6 +122,8 @@ def test_no_kilobyte_takes_more_memory_than_its_budget(budget: int) -> None:
     try:
         for cls in CLASSES:
             for version in range(cls.VERSIONS[0], cls.VERSIONS[1] + 1):
+                with suppress(codec.DecodeError):
+                    codec.decode(cls, version, b"", 0, budget)  # what is made once and kept is no message's
                 for filler in fillers:
                     tracemalloc.reset_peak()
                     before = tracemalloc.get_traced_memory()[0]

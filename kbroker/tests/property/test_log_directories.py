@@ -28,7 +28,7 @@ def directory_of_a_real_log(root: Path, clock: BrokerClock) -> Path:
 def exercise(directory: Path, clock: BrokerClock, clean: bool) -> None:
     try:
         log = PartitionLog.open(directory, clock, CONFIG, clean=clean)
-    except (OSError, ValueError):
+    except (OSError, ValueError, LogError):
         return
     answer = log.append(build_batch([Record(timestamp=NOW_MS, value=b"new")]))
     if answer.error == 0:
