@@ -21,6 +21,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "record.batch": (),
     "record.records": (),
     "log.files": (),
+    "log.health": (),
     "log.sparse_index": (),
     "log.txn_index": (),
     "log.segment": (),

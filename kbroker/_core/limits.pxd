@@ -18,6 +18,8 @@ cdef enum:
     APPENDS_AT_ONCE = 16                   # batches that one system call writes; pipelined Produce requests answered together
     APPEND_ITEMS_AT_ONCE = 64              # and the partitions that these requests name
     SYNC_THREADS_MAX = 4                   # that fsync for producers, where flush.messages asks for it
+    SYNC_RETRIES = 50                      # when descriptors have run out, before a partition is given up
+    SYNC_RETRY_MS = 100
     RESERVE_FROM_BYTES = 8388608           # a segment that has grown to this has room on the disk reserved ahead of it
     RESERVE_AHEAD_BYTES = 67108864         # as much as it holds, and at the most this
     SCRATCH_KEEP_BYTES = 4194304           # a scratch buffer that grew past this is given back

@@ -10,7 +10,7 @@ from kbroker._core.clock cimport BrokerClock, wall_ms
 from kbroker._core.errors cimport Err
 from kbroker._core.log.partition_log cimport (
     Append, AppendResult, Log, PartitionLog, append_begin, log_append, log_assign_epoch, log_awaits_sync,
-    log_end_offset, log_end_offset_for_epoch, log_failed, log_flush, log_high_watermark, log_last_stable_offset,
+    log_end_offset, log_end_offset_for_epoch, log_failed, log_flush_or_fail, log_high_watermark, log_last_stable_offset,
     log_raise_high_watermark, log_read, log_release, log_retain, log_settled_end, log_start_offset, log_syncs,
 )
 from kbroker._core.record.batch cimport FROM_CLIENT, FROM_COORDINATOR, Origin
@@ -207,7 +207,7 @@ cdef void partition_sync(Partition *p) noexcept nogil:
     pthread_mutex_unlock(&p.lock)
     if log == NULL:
         return
-    log_flush(log)
+    log_flush_or_fail(log)
     pthread_mutex_lock(&p.lock)
     if p.log == log:
         maybe_advance_high_watermark(p)

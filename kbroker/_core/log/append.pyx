@@ -1,6 +1,6 @@
 # The write path of a log: validate outside the lock; under it check the producer, stamp and index batch by batch, write all
 # of them at once, and publish.
-from libc.errno cimport EIO, ENOMEM
+from libc.errno cimport ENOMEM
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport realloc
 from posix.uio cimport iovec
@@ -24,7 +24,7 @@ from kbroker._core.log.segment cimport (
     Segment, segment_account, segment_add_txn, segment_create, segment_load_first_timestamp, segment_new, segment_release,
     segment_trim, segment_write, segment_write_indexes, segment_write_txns,
 )
-from kbroker._core.log.state cimport RECENT_BATCHES, RecentBatch, active, first_unstable, go_offline, usable
+from kbroker._core.log.state cimport RECENT_BATCHES, RecentBatch, active, first_unstable, go_offline, refusal, usable
 from kbroker._core.log.time_index cimport TIME_ENTRY_BYTES
 from kbroker._core.log.txn_index cimport AbortedTxn
 from kbroker._core.record.batch cimport (
@@ -142,7 +142,7 @@ cdef int log_roll(Log *log, int64_t now_ms) noexcept nogil:
     cdef int rc
     pthread_mutex_lock(&log.lock)
     if not usable(log):
-        rc = -log.offline_errno if log.offline_errno else -EIO
+        rc = refusal(log)
     elif log.end_offset == active(log).base_offset:
         rc = 0
     else:
@@ -360,7 +360,10 @@ cdef void stage(Log *log, Staged *staged, Incoming *incoming, Origin origin, int
         return
     if not number_batches(log, staged.end_offset, incoming, origin, leader_epoch, out):
         return
-    if make_way(log, staged, incoming, now_ms) != 0:
+    rc = make_way(log, staged, incoming, now_ms)
+    if rc != 0:
+        if not out_of_files(rc):
+            go_offline(log, rc)
         refuse(out, KAFKA_STORAGE_ERROR, -1)
         return
     rc = account(log, incoming, active(log).size_bytes + staged.bytes)

@@ -1,16 +1,18 @@
 # fsync of everything a log has written since the last time.
-from libc.errno cimport EIO, ENOENT, ENOMEM
+from libc.errno cimport ENOENT, ENOMEM
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
+from posix.unistd cimport usleep
 
 from kbroker._core.c.prelude cimport store_int64
+from kbroker._core.limits cimport SYNC_RETRIES, SYNC_RETRY_MS
 from kbroker._core.log.files cimport (
     PATH_BYTES, path_in, path_of_segment, pthread_mutex_lock, pthread_mutex_unlock, sync_file, sync_path,
 )
 from kbroker._core.log.leader_epochs cimport epochs_write
-from kbroker._core.log.open_files cimport files_open_indexes, files_open_log
+from kbroker._core.log.open_files cimport files_open_indexes, files_open_log, out_of_files
 from kbroker._core.log.segment cimport Segment, segment_release, segment_retain, segment_write_indexes
-from kbroker._core.log.state cimport active, go_offline, usable
+from kbroker._core.log.state cimport active, go_offline, refusal, usable
 
 
 cdef int32_t gather(Log *log, Segment **held, int64_t end_offset) noexcept nogil:
@@ -96,7 +98,7 @@ cdef int flush_to(Log *log, bint sealed) noexcept nogil:
     pthread_mutex_lock(&log.lock)
     end_offset = active(log).base_offset if sealed and usable(log) else log.end_offset
     if not usable(log):
-        rc = -log.offline_errno if log.offline_errno else -EIO
+        rc = refusal(log)
     elif log.directory != NULL and log.recovery_point < end_offset:
         names_changed = log.names_changed
         log.names_changed = False            # what changes from here on is the next flush's
@@ -117,7 +119,7 @@ cdef int flush_to(Log *log, bint sealed) noexcept nogil:
             store_int64(&log.recovery_point, end_offset)
     else:
         log.names_changed = log.names_changed or names_changed
-        if not log.closed:
+        if not log.closed and not out_of_files(rc):      # then nothing was synced amiss: it may be tried again
             go_offline(log, rc)
     pthread_mutex_unlock(&log.lock)
     free(held)
@@ -130,3 +132,17 @@ cdef int log_flush(Log *log) noexcept nogil:
 
 cdef int log_flush_sealed(Log *log) noexcept nogil:
     return flush_to(log, True)
+
+
+cdef int log_flush_or_fail(Log *log) noexcept nogil:
+    cdef int tries = SYNC_RETRIES
+    cdef int rc = log_flush(log)
+    while out_of_files(rc) and tries > 0:
+        tries -= 1
+        usleep(SYNC_RETRY_MS * 1000)
+        rc = log_flush(log)
+    if out_of_files(rc):
+        pthread_mutex_lock(&log.lock)
+        go_offline(log, rc)
+        pthread_mutex_unlock(&log.lock)
+    return rc

@@ -1,12 +1,13 @@
 # The read side of a log. The less it looks into files the better: recent batches and hints first, then the index, then
 # the headers of one index interval.
-from libc.errno cimport EIO
+from libc.errno cimport EBADMSG
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker._core.c.prelude cimport load_int64
 from kbroker._core.errors cimport KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
 from kbroker._core.limits cimport DECOMPRESSED_BATCH_MAX_BYTES
 from kbroker._core.log.files cimport pthread_mutex_lock, pthread_mutex_unlock, read_at
+from kbroker._core.log.health cimport is_disks_fault
 from kbroker._core.log.leader_epochs cimport epochs_end_offset, epochs_latest
 from kbroker._core.log.offset_index cimport position_before_offset, position_before_position
 from kbroker._core.log.open_files cimport files_open_indexes, files_open_log
@@ -14,7 +15,7 @@ from kbroker._core.log.segment cimport (
     Segment, Walk, segment_load_max_timestamp, segment_release, segment_retain, walk_begin, walk_header, walk_next,
 )
 from kbroker._core.log.sparse_index cimport index_floor
-from kbroker._core.log.state cimport READ_HINTS, RECENT_BATCHES, ReadHint, RecentBatch, active, usable
+from kbroker._core.log.state cimport READ_HINTS, RECENT_BATCHES, ReadHint, RecentBatch, active, go_offline, usable
 from kbroker._core.log.time_index cimport time_index_entry
 from kbroker._core.record.batch cimport (
     batch_base_offset, batch_last_offset, batch_leader_epoch, batch_max_timestamp, batch_size_bytes, check_batch,
@@ -90,7 +91,7 @@ cdef int64_t position_of(Log *log, int32_t segment, int64_t offset) noexcept nog
         walk_next(&w, header)
     if w.error != 0:
         return w.error
-    return w.position if w.position == s.size_bytes else -EIO
+    return w.position if w.position == s.size_bytes else -EBADMSG
 
 
 cdef int64_t fitting_end(Log *log, Segment *s, int64_t position, int64_t end, int64_t max_bytes, bint at_least_one) noexcept nogil:
@@ -165,6 +166,7 @@ cdef void nothing(ReadPlan *out, int16_t error) noexcept nogil:
 
 cdef void read_locked(Log *log, int64_t offset, int64_t bound, int64_t max_bytes, bint at_least_one, ReadPlan *out) noexcept nogil:
     cdef int32_t segment
+    cdef int rc
     nothing(out, NONE)
     if not usable(log):
         nothing(out, KAFKA_STORAGE_ERROR)
@@ -184,7 +186,10 @@ cdef void read_locked(Log *log, int64_t offset, int64_t bound, int64_t max_bytes
         return
     segment = segment_of(log, offset)
     while True:
-        if plan_slice(log, segment, offset, bound, max_bytes if max_bytes > 0 else 0, at_least_one, out) != 0:
+        rc = plan_slice(log, segment, offset, bound, max_bytes if max_bytes > 0 else 0, at_least_one, out)
+        if rc != 0:
+            if is_disks_fault(rc):
+                go_offline(log, rc)
             nothing(out, KAFKA_STORAGE_ERROR)
             return
         if out.length > 0:

@@ -2,7 +2,8 @@
 # Owns        its directory, the segments, producer state, leader-epoch cache; high watermark and log start offset.
 # Called by   api/produce, api/fetch (network threads); the control side through the PartitionLog door, with nogil.
 # Threads     any; one mutex per log. log_end_offset, high_watermark and log_start_offset may be read without it (acquire).
-# Fails by    an Err code. A failed write or fsync puts the log offline: KAFKA_STORAGE_ERROR from then on, errno kept.
+# Fails by    an Err code. A failed write or fsync puts the log and its directory (health) offline: KAFKA_STORAGE_ERROR from
+#             then on, errno kept.
 # Invariants  log_start_offset <= high_watermark <= log_end_offset; offsets only grow; what was acknowledged stays.
 #
 # This is the front door; the work is done in append, lookup, flush, upkeep, retention and recovery, and other rooms
@@ -12,7 +13,7 @@ from kbroker._core.clock cimport Clock
 # Appends the batches of one produced partition (a client sends exactly one). The bytes are stamped in place.
 # On success log_end_offset has moved; the high watermark has not: that is the caller's decision (partitions).
 from kbroker._core.log.append cimport append_begin, log_append, log_roll
-from kbroker._core.log.flush cimport log_flush, log_flush_sealed
+from kbroker._core.log.flush cimport log_flush, log_flush_or_fail, log_flush_sealed
 from kbroker._core.log.lookup cimport (
     log_end_offset_for_epoch, log_latest_epoch, log_offset_for_timestamp, log_offset_of_max_timestamp, log_read,
 )

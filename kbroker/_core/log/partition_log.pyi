@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from typing_extensions import Buffer
 
 from kbroker._core.clock import BrokerClock
+from kbroker._core.log.health import Health
 from kbroker._core.log.open_files import FileBudget
 
 class LogError(Exception):
@@ -82,6 +83,7 @@ class PartitionLog:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         files: FileBudget | None = None,
+        health: Health | None = None,
         make: bool = True,
     ) -> PartitionLog:
         """Opens or creates the log in `directory`. `clean=False` scans what lies past `recovery_point`.

@@ -9,7 +9,7 @@ from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, 
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from kbroker._core.c.prelude cimport load_int32, load_int64, release_count, retain_count, store_int64
+from kbroker._core.c.prelude cimport load_int64, release_count, retain_count, store_int64
 from kbroker._core.clock cimport BrokerClock, wall_ms
 from kbroker._core.errors cimport KAFKA_STORAGE_ERROR, NONE
 from kbroker._core.log.aborted cimport log_collect_aborted
@@ -18,6 +18,7 @@ from kbroker._core.log.files cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock, read_at,
 )
 from kbroker._core.log.directory cimport Offsets
+from kbroker._core.log.health cimport Health, health_release, health_retain
 from kbroker._core.log.leader_epochs cimport EpochStart, epochs_free
 from kbroker._core.log.fresh cimport fresh_make, write_topic_id
 from kbroker._core.log.log_config cimport read_config
@@ -26,7 +27,7 @@ from kbroker._core.log.open_files cimport FileBudget, OpenFiles, files_forget, f
 from kbroker._core.log.producer_state cimport Producer, producers_free, producers_init, producers_replicated
 from kbroker._core.log.recovery cimport LOG_DAMAGED, open_directory
 from kbroker._core.log.segment cimport Segment, segment_mark_empty, segment_release
-from kbroker._core.log.state cimport RecoveryNote, first_unstable, usable
+from kbroker._core.log.state cimport RecoveryNote, first_unstable, offline_errno, usable
 from kbroker._core.log.txn_index cimport TxnIndex, txn_index_reset
 from kbroker._core.log.upkeep cimport log_expire_producers
 from kbroker._core.record.batch cimport FROM_CLIENT, FROM_QUORUM
@@ -95,7 +96,7 @@ cdef bint log_syncs(const Log *log) noexcept nogil:
 
 
 cdef bint log_failed(const Log *log) noexcept nogil:
-    return load_int32(&log.offline_errno) != 0
+    return offline_errno(log) != 0
 
 
 cdef int64_t log_last_stable_offset(const Log *log) noexcept nogil:
@@ -139,6 +140,8 @@ cdef void log_release(Log *log) noexcept nogil:
     pthread_mutex_unlock(&log.lock)
     if log.files != NULL:
         files_release(log.files)
+    if log.health != NULL:
+        health_release(log.health)
     producers_free(&log.producers)
     epochs_free(&log.epochs)
     pthread_mutex_destroy(&log.lock)
@@ -235,7 +238,7 @@ cdef class PartitionLog:
 
     @staticmethod
     def open(directory, BrokerClock clock not None, config, *, topic_id=None, clean=True, recovery_point=0,
-             log_start_offset=0, FileBudget files=None, make=True):
+             log_start_offset=0, FileBudget files=None, Health health=None, make=True):
         """Opens or creates the log in `directory`. `clean=False` scans what lies past `recovery_point`.
 
         With `make=False` nothing may lie at `directory`: the first append or make() makes it, in a parent that exists.
@@ -266,6 +269,9 @@ cdef class PartitionLog:
             raise MemoryError
         self.log.config = parsed
         self.log.flushed_ms = now
+        if health is not None:
+            health_retain(health.state)
+            self.log.health = health.state
         if not make:
             self.be_fresh(start, now)
             return self
@@ -406,7 +412,7 @@ cdef class PartitionLog:
 
     @property
     def offline_errno(self):
-        return self.log.offline_errno
+        return offline_errno(self.log)
 
     @property
     def closed(self):

@@ -1,5 +1,5 @@
 # Which segments go, and how they leave.
-from libc.errno cimport EIO, ENOENT, ERANGE
+from libc.errno cimport ENOENT, ERANGE
 from libc.stdint cimport int32_t, int64_t
 
 from kbroker._core.c.prelude cimport store_int64
@@ -11,7 +11,7 @@ from kbroker._core.log.files cimport (
 from kbroker._core.log.leader_epochs cimport epochs_cut_start
 from kbroker._core.log.lookup cimport load_max_timestamp
 from kbroker._core.log.segment cimport Segment
-from kbroker._core.log.state cimport active, first_unstable, go_offline, usable
+from kbroker._core.log.state cimport active, first_unstable, go_offline, refusal, usable
 from kbroker._core.log.upkeep cimport forget_segment
 
 cdef enum Rule:
@@ -34,7 +34,7 @@ cdef int log_raise_start(Log *log, int64_t offset) noexcept nogil:
     cdef int rc = 0
     pthread_mutex_lock(&log.lock)
     if not usable(log):
-        rc = -log.offline_errno if log.offline_errno else -EIO
+        rc = refusal(log)
     elif offset > log.high_watermark:
         rc = -ERANGE
     else:

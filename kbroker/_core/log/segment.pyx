@@ -1,5 +1,5 @@
 # One .log file and its indexes: descriptors, writing, accounting, walking batch headers.
-from libc.errno cimport EINVAL, EIO, ENOMEM
+from libc.errno cimport EBADMSG, EINVAL, ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from posix.uio cimport iovec
@@ -303,7 +303,7 @@ cdef int account_all(Segment *s, int32_t index_interval_bytes) noexcept nogil:
         header = walk_header(&w)
         if header == NULL:
             break
-        rc = segment_account(s, header, w.position, index_interval_bytes) if batch_belongs(s, header) else -EIO
+        rc = segment_account(s, header, w.position, index_interval_bytes) if batch_belongs(s, header) else -EBADMSG
         walk_next(&w, header)
     if s.next_offset < next_offset:
         s.next_offset = next_offset
@@ -461,7 +461,7 @@ cdef const uint8_t *walk_header(Walk *w) noexcept nogil:
         w.window_at = w.position
         w.window_length = n if n > 0 else 0
         if n < BATCH_HEADER_BYTES:
-            w.error = <int> n if n < 0 else -EIO
+            w.error = <int> n if n < 0 else -EBADMSG      # shorter than it was
             return NULL
     header = w.window + (w.position - w.window_at)
     length = <int32_t> load_be32(header + 8)

@@ -1,5 +1,5 @@
 # The mechanics of Kafka's two index files: a sorted array, partly in memory, partly in a file.
-from libc.errno cimport EINVAL, EIO
+from libc.errno cimport EBADMSG, EINVAL
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
@@ -57,7 +57,7 @@ cdef int index_entry(const SparseIndex *x, int32_t number, uint8_t *out) noexcep
     n = read_at(x.fd, out, x.width, <int64_t> number * x.width)
     if n == x.width:
         return 0
-    return <int> n if n < 0 else -EIO
+    return <int> n if n < 0 else -EBADMSG
 
 
 cdef int32_t floor_in(const uint8_t *entries, int32_t count, int width, int at, int bytes, int64_t key) noexcept nogil:
@@ -95,7 +95,7 @@ cdef int32_t index_floor(const SparseIndex *x, int field_at, int field_bytes, in
         return NO_ENTRY
     n = read_at(x.fd, window, <int64_t> (high - low) * x.width, <int64_t> low * x.width)
     if n != <int64_t> (high - low) * x.width:
-        return <int32_t> n if n < 0 else -EIO
+        return <int32_t> n if n < 0 else -EBADMSG
     found = low - 1 + floor_in(window, high - low, x.width, field_at, field_bytes, key)
     return found if found >= 0 else NO_ENTRY
 

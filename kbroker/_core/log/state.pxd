@@ -1,7 +1,9 @@
 # state: the structs of a partition's log. Other rooms see them through partition_log; only log/ looks inside Log.
 from libc.errno cimport EIO
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from kbroker._core.c.prelude cimport load_int32
 from kbroker._core.log.files cimport pthread_mutex_t
+from kbroker._core.log.health cimport HealthState, failure_of, health_fail
 from kbroker._core.log.leader_epochs cimport LeaderEpochs
 from kbroker._core.log.open_files cimport OpenFiles
 from kbroker._core.log.producer_state cimport ProducerTable
@@ -52,6 +54,7 @@ cdef struct RecoveryNote:
 cdef struct Log:
     int32_t references
     int32_t offline_errno           # 0: fine. Set once, never cleared
+    HealthState *health             # of the directory that this log shares with others; NULL: it stands alone
     bint closed
     bint fresh                      # its files are still to be made: log/fresh
     char topic_id_text[24]          # for partition.metadata; empty: nobody knows one
@@ -123,8 +126,18 @@ cdef struct TimestampOffset:
 cdef inline Segment *active(Log *log) noexcept nogil:
     return log.segments[log.segment_count - 1]
 
+cdef inline int32_t offline_errno(const Log *log) noexcept nogil:
+    # Why it is offline, by its own failure or its neighbour's; 0: it is not.
+    cdef int32_t own = load_int32(&log.offline_errno)
+    return own if own != 0 else failure_of(log.health)
+
 cdef inline bint usable(const Log *log) noexcept nogil:
-    return not log.closed and log.offline_errno == 0
+    return not log.closed and offline_errno(log) == 0
+
+cdef inline int refusal(const Log *log) noexcept nogil:
+    # What someone is told who asks a log that is not usable.
+    cdef int32_t code = offline_errno(log)
+    return -code if code != 0 else -EIO
 
 cdef inline int64_t first_unstable(const Log *log) noexcept nogil:
     # A transaction may have begun before what was deleted: readers wait at the start, not below it.
@@ -135,7 +148,8 @@ cdef inline int64_t first_unstable(const Log *log) noexcept nogil:
     return log.start_offset if 0 <= offset < log.start_offset else offset
 
 cdef inline int go_offline(Log *log, int rc) noexcept nogil:
-    # Keeps the first errno; returns rc.
+    # Keeps the first errno; returns rc. What the disk did is its whole directory's affair.
     if log.offline_errno == 0:
         log.offline_errno = -rc if rc < 0 else EIO
+    health_fail(log.health, rc, log.directory)
     return rc

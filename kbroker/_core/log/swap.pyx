@@ -7,7 +7,7 @@ from kbroker._core.log.files cimport (
     CREATE_EMPTY, LOG_FILE, OFFSET_INDEX_FILE, PATH_BYTES, SEGMENT_FILES, SNAPSHOT_FILE, TIME_INDEX_FILE, TXN_INDEX_FILE,
     open_file, path_of_file, pthread_mutex_lock, pthread_mutex_unlock, remove_path, rename_file, sync_file, sync_path,
 )
-from kbroker._core.log.open_files cimport files_forget, files_note
+from kbroker._core.log.open_files cimport files_forget, files_note, out_of_files
 from kbroker._core.log.segment cimport Segment, segment_mark_empty, segment_release, segment_write_indexes
 from kbroker._core.log.state cimport go_offline, usable
 from kbroker._core.log.txn_index cimport txn_index_write
@@ -140,7 +140,9 @@ cdef void sync_names(Log *log) noexcept nogil:
     cdef int rc = sync_path(log.directory)
     if rc != 0:
         pthread_mutex_lock(&log.lock)
-        if not log.closed:
+        if out_of_files(rc):
+            log.names_changed = True         # the next flush syncs it
+        elif not log.closed:
             go_offline(log, rc)
         pthread_mutex_unlock(&log.lock)
 

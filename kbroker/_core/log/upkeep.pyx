@@ -17,7 +17,7 @@ from kbroker._core.log.segment cimport (
     Segment, Walk, segment_close_files, segment_cut, segment_release, segment_remove_files, segment_trim,
     segment_write_indexes, walk_begin, walk_header,
 )
-from kbroker._core.log.state cimport active, go_offline, usable
+from kbroker._core.log.state cimport active, go_offline, offline_errno, refusal, usable
 from kbroker._core.record.batch cimport batch_base_offset
 
 
@@ -104,7 +104,7 @@ cdef int log_truncate_to(Log *log, int64_t offset, int64_t now_ms) noexcept nogi
     cdef int rc
     pthread_mutex_lock(&log.lock)
     if not usable(log):
-        rc = -log.offline_errno if log.offline_errno else -EIO
+        rc = refusal(log)
     elif offset < 0:
         rc = -EINVAL
     else:
@@ -157,7 +157,7 @@ cdef int log_close(Log *log, bint sync) noexcept nogil:
         if rc != 0:
             go_offline(log, rc)
     pthread_mutex_unlock(&log.lock)
-    if rc == 0 and sync and log.offline_errno == 0:
+    if rc == 0 and sync and offline_errno(log) == 0:
         rc = sync_last(log, recovery_point)
     pthread_mutex_lock(&log.lock)
     if not log.closed:
@@ -173,9 +173,12 @@ cdef int log_close(Log *log, bint sync) noexcept nogil:
 
 
 cdef void log_assign_epoch(Log *log, int32_t epoch) noexcept nogil:
+    cdef int rc = 0
     pthread_mutex_lock(&log.lock)
-    if not log.closed and epochs_assign(&log.epochs, epoch, log.end_offset) != 0:
-        go_offline(log, -EIO)
+    if not log.closed:
+        rc = epochs_assign(&log.epochs, epoch, log.end_offset)
+    if rc != 0:
+        go_offline(log, rc)
     pthread_mutex_unlock(&log.lock)
 
 
