@@ -44,12 +44,14 @@ if TYPE_CHECKING:
     from kbroker.cluster.delta import Delta
     from kbroker.cluster.image import ClusterImage
     from kbroker.storage.cleaner import LogCleaner
+    from kbroker.storage.log_dirs import LogDir
     from kbroker.storage.retention import Retired
 
 EVENTS_EVERY_S = 1.0  # how often the data plane is asked what should be logged
 DRAIN_MS = 5_000  # how long a stop waits for replies to leave
 BACKLOG = 4_096  # connections that may wait to be accepted; Kafka's 50 would turn a burst of clients away
 MAILBOX_SLOTS = 8_192  # requests that may wait for the control loop; Kafka's 500 is what its threads can answer at once
+MEND = "Free space on it or mend the disk, then start the broker again: nothing that was acknowledged is lost."
 THE_SYSTEMS = -1  # a socket buffer that the system sizes by itself
 RECEIVE_BUFFER_BYTES = 1_048_576  # the system's own starts small: a client of large batches waits for it to grow
 
@@ -112,6 +114,7 @@ class Broker:
         self.log = log
         self.clock = clock or BrokerClock()
         self.failed = False
+        self.failure: str | None = None  # in one sentence
         self.core_options: dict[str, Any] = {}  # tests switch the data plane's stand-ins on here, before the start
         self._on_failure: Callable[[], None] | None = None
         self._advertised: list[Listener] = []
@@ -204,13 +207,14 @@ class Broker:
             rmtree(self._temporary, ignore_errors=True)
             atexit.unregister(self._remove_temporary)
 
-    def break_down(self, reason: str, error: BaseException) -> None:
-        """Something failed without which no broker can go on: it is logged, and whoever started us is told once."""
-        self.log.error(reason, cause=error)
-        if not self.failed:
-            self.failed = True
-            if self._on_failure is not None:
-                self._on_failure()
+    def break_down(self, sentence: str, error: BaseException) -> None:
+        """Something failed without which no broker can go on: it is logged, and whoever started us is told, once."""
+        if self.failed:
+            return
+        self.failed, self.failure = True, sentence
+        self.log.error(sentence, cause=None if isinstance(error, OSError) else error)
+        if self._on_failure is not None:
+            self._on_failure()
 
 
 class _Node:
@@ -246,7 +250,7 @@ class _Node:
         views = {one.name: ViewHandle() for one in config.listeners}
         bound = {one.name: _listen(self._core, one, views[one.name], config) for one in config.listeners}
         advertised = [_advertised(one, bound[one.name]) for one in config.advertised_listeners]
-        self._log_dirs = LogDirs.open(config.log_dirs, config.node_id, clock)
+        self._log_dirs = LogDirs.open(config.log_dirs, config.node_id, clock, needed=config.metadata_log_dir)
         self._undo.append(self._release_log_dirs)
 
         self._controller = await Controller.open(config, clock, self._log_dirs)
@@ -259,6 +263,7 @@ class _Node:
         self._replicas.upkeep.failed = self._on_upkeep_failure
         self._replicas.upkeep.retired = self._on_retired
         strays = await self._replicas.start(self._controller.image)
+        self._check_directories()
         self._controller.listen(self._replicas.on_commit)
         self._controller.listen(self._on_commit)
         self._start_cleaner()
@@ -267,7 +272,14 @@ class _Node:
         self._open_gateway()
         self._core.start()
         self._tell(strays, advertised)
+        self._watch_directories()
         return advertised
+
+    def _check_directories(self) -> None:
+        """Without its metadata, or without any directory, nobody is served."""
+        sentence = self._end_of(self._log_dirs.home_at(self._config.metadata_log_dir))
+        if sentence is not None:
+            raise StartError(sentence)
 
     def _start_cleaner(self) -> None:
         from kbroker.storage.cleaner import CleanerSettings, LogCleaner
@@ -330,6 +342,8 @@ class _Node:
         # Draining waits for replies that this loop still has to give, so it must not hold the loop.
         await loop.run_in_executor(None, self._core.drain, DRAIN_MS)
         loop.remove_reader(self._core.fileno())
+        for home in self._log_dirs.dirs:
+            loop.remove_reader(home.health.fileno())
         unfinished = [*self._timers, *self._requests]
         for task in unfinished:
             task.cancel()
@@ -394,9 +408,53 @@ class _Node:
         while True:
             await asyncio.sleep(EVENTS_EVERY_S)
             self._log_events()
-            if self._controller.failure is not None:
-                self._broker.break_down("the metadata log failed", self._controller.failure)
+            failure = self._controller.failure
+            if failure is not None:
+                self._broker.break_down(f"The metadata log failed: {failure}.", failure)
                 return
+
+    def _watch_directories(self) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        for home in self._log_dirs.dirs:
+            loop.add_reader(home.health.fileno(), self._on_failed_directory, home)
+
+    def _on_failed_directory(self, home: LogDir) -> None:
+        """Its logs refuse everything since it failed, on whatever thread that was; here the rest is done."""
+        import asyncio
+
+        asyncio.get_running_loop().remove_reader(home.health.fileno())
+        sentence = self._end_of(home)
+        if sentence is not None:
+            assert home.failure is not None
+            self._broker.break_down(sentence, home.failure)
+        else:
+            self._spawn(self._go_on_without(home))
+
+    def _end_of(self, home: LogDir) -> str | None:
+        """Why no broker can go on without this directory, if that is so and it has failed."""
+        if home.failure is None:
+            return None
+        if home.path == self._config.metadata_log_dir:
+            what = f"The log directory {home.path}, which holds the cluster's metadata, failed"
+        elif not self._log_dirs.live:
+            what = f"The log directory {home.path} failed, the last one"
+        else:
+            return None
+        return f"{what}: {home.failure.strerror} ({home.failure.filename}). {MEND}"
+
+    async def _go_on_without(self, home: LogDir) -> None:
+        lost = await self._replicas.take_down(home)
+        self._log.error(
+            "a log directory is offline",
+            directory=str(home.path),
+            reason=str(home.failure),
+            partitions=len(lost),
+            what_to_do=MEND,
+        )
+        if home.meta.directory_id in self._controller.image.brokers[self._config.node_id].log_dirs or lost:
+            await self._controller.lose_directory(home.meta.directory_id, lost)
 
     def _on_offline(self, key: tuple[str, int], problem: Exception) -> None:
         """From any thread."""
@@ -441,6 +499,12 @@ class _Node:
         for resource, settings in self._controller.image.configs.items():
             if resource[0] != TOPIC_RESOURCE:  # a topic's were named when they were set
                 self._tell_settings(self._controller.image, resource, settings)
+        if self._replicas.homeless:
+            self._log.error(
+                "partitions lie in a log directory that is not there: they are offline until it is back",
+                partitions=len(self._replicas.homeless),
+                one_of_them="-".join(map(str, min(self._replicas.homeless))),
+            )
         for stray in strays:
             self._log.warning("a partition that no topic owns was set aside", directory=str(stray))
         self._tell_repairs()

@@ -154,5 +154,10 @@ def leader_as_seen(image: ClusterImage, ctx: Context, one: PartitionImage) -> tu
 
 
 def offline_replicas(image: ClusterImage, one: PartitionImage) -> list[int]:
-    alive = image.brokers
-    return [node for node in one.replicas if node not in alive or alive[node].fenced]
+    """Those whose broker is away or has lost the directory they lie in."""
+    brokers = ((node, image.brokers.get(node)) for node in one.replicas)
+    return [
+        node
+        for node, broker in brokers
+        if broker is None or broker.fenced or not broker.has_directory(one.directory_of(node))
+    ]

@@ -22,15 +22,13 @@ def find_leader(
     partition = ctx.rooms.replicas.find(topic, index)
     if partition is None:
         return None, Err.UNKNOWN_TOPIC_OR_PARTITION
+    if partition.log is None and ctx.rooms.replicas.is_local(topic, index):
+        return None, Err.KAFKA_STORAGE_ERROR
     if current_leader_epoch != -1:
         if current_leader_epoch > partition.leader_epoch:
             return None, Err.UNKNOWN_LEADER_EPOCH
         if current_leader_epoch < partition.leader_epoch:
             return None, Err.FENCED_LEADER_EPOCH
-    if partition.log is None:
-        return None, Err.KAFKA_STORAGE_ERROR if ctx.rooms.replicas.is_local(
-            topic, index
-        ) else Err.NOT_LEADER_OR_FOLLOWER
-    if not partition.is_leader and not any_replica:
+    if partition.log is None or (not partition.is_leader and not any_replica):
         return None, Err.NOT_LEADER_OR_FOLLOWER
     return partition, Err.NONE

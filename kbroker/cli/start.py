@@ -78,6 +78,8 @@ def command(  # noqa: PLR0917 - click names them
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # a second Ctrl-C does not wait for a clean stop
     broker.stop()
     log.close()
+    if broker.failure is not None:
+        click.echo(f"kbroker: {broker.failure}", err=True)
     sys.exit(1 if broker.failed else 0)
 
 

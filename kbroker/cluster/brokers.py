@@ -6,7 +6,7 @@ it registers and given back when it is unfenced, so every restart is a new leade
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kbroker.cluster.image import NO_LEADER, BrokerImage, ClusterImage, Endpoint, PartitionImage
@@ -96,7 +96,7 @@ def unfence(image: ClusterImage, broker_id: int, broker_epoch: int) -> list[Mess
     """The broker is up to date: it may lead, and leads what has waited for it."""
     records: list[Message] = [BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=-1)]
     for topic_id, index, partition in _of_broker(image, broker_id):
-        if partition.leader == NO_LEADER and _may_lead(partition, broker_id):
+        if partition.leader == NO_LEADER and _may_lead(partition, broker_id) and _holds(image, partition, broker_id):
             records.append(_elected(topic_id, index, partition, broker_id))
     return records
 
@@ -118,22 +118,64 @@ def leave(image: ClusterImage, broker_id: int, *, clean: bool) -> list[Message]:
     leader replicas (KIP-966) it moves there instead; after an unclean stop it may have lost records, so it is kept only
     as the last known leader.
     """
+    changes = (
+        _without(image, broker_id, PartitionChangeRecord(partition_id=index, topic_id=topic_id), one, clean=clean)
+        for topic_id, index, one in _of_broker(image, broker_id)
+    )
+    return [change for change in changes if _says_something(change)]
+
+
+def _without(
+    image: ClusterImage, broker_id: int, change: PartitionChangeRecord, partition: PartitionImage, *, clean: bool
+) -> PartitionChangeRecord:
+    """Fills in what becomes of one partition when a broker's replica is not there any more."""
+    remaining = tuple(one for one in partition.isr if one != broker_id)
+    heirs = [
+        one
+        for one in partition.replicas
+        if one in remaining and _is_active(image, one) and _holds(image, partition, one)
+    ]
+    if partition.leader == broker_id:
+        change.leader = heirs[0] if heirs else NO_LEADER
+    if remaining == partition.isr:
+        pass
+    elif remaining:
+        change.isr = list(remaining)
+    elif image.elr_enabled:
+        change.isr = []
+        change.eligible_leader_replicas = [*partition.elr, broker_id] if clean else list(partition.elr)
+        change.last_known_elr = [broker_id]
+    return change
+
+
+def _says_something(change: PartitionChangeRecord) -> bool:
+    return change != PartitionChangeRecord(partition_id=change.partition_id, topic_id=change.topic_id)
+
+
+def lose_directory(
+    image: ClusterImage, broker_id: int, broker_epoch: int, directory_id: bytes, lost: Collection[tuple[str, int]]
+) -> list[Message]:
+    """A broker's directory is offline: it leads nothing there until it registers it again (KIP-858).
+
+    `lost` names partitions that lie there, (topic, partition): of some the assignment may not have been told yet.
+    """
+    broker = image.brokers[broker_id]
     records: list[Message] = []
-    for topic_id, index, partition in _of_broker(image, broker_id):
-        remaining = tuple(one for one in partition.isr if one != broker_id)
-        change = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
-        heirs = [one for one in partition.replicas if one in remaining and _is_active(image, one)]
-        if partition.leader == broker_id:
-            change.leader = heirs[0] if heirs else NO_LEADER
-        if remaining == partition.isr:
-            pass
-        elif remaining:
-            change.isr = list(remaining)
-        elif image.elr_enabled:
-            change.isr = []
-            change.eligible_leader_replicas = [*partition.elr, broker_id] if clean else list(partition.elr)
-            change.last_known_elr = [broker_id]
-        if change != PartitionChangeRecord(partition_id=index, topic_id=topic_id):
+    if directory_id in broker.log_dirs:
+        left = [one for one in broker.log_dirs if one != directory_id]
+        records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, log_dirs=left))
+    for topic, index, partition in image.partitions():
+        if broker_id not in partition.replicas:
+            continue
+        assigned = partition.directory_of(broker_id)
+        if assigned != directory_id and (topic.name, index) not in lost:
+            continue
+        change = PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id)
+        if assigned != directory_id:
+            at = partition.replicas.index(broker_id)
+            change.directories = [*partition.directories[:at], directory_id, *partition.directories[at + 1 :]]
+        change = _without(image, broker_id, change, partition, clean=True)
+        if _says_something(change):
             records.append(change)
     return records
 
@@ -176,6 +218,12 @@ def _of_broker(image: ClusterImage, broker_id: int) -> Iterator[tuple[bytes, int
     for topic, index, partition in image.partitions():
         if broker_id in partition.replicas:
             yield topic.topic_id, index, partition
+
+
+def _holds(image: ClusterImage, partition: PartitionImage, broker_id: int) -> bool:
+    """Whether the directory of a broker's replica is there, as far as it has told."""
+    broker = image.brokers.get(broker_id)
+    return broker is not None and broker.has_directory(partition.directory_of(broker_id))
 
 
 def _is_active(image: ClusterImage, broker_id: int) -> bool:

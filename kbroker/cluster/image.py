@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from kbroker.cluster.delta import Delta
-from kbroker.protocol.message import Message
+from kbroker.protocol.message import ZERO_UUID, Message
 from kbroker.protocol.records import (
     AbortTransactionRecord,
     AccessControlEntryRecord,
@@ -48,6 +48,11 @@ NO_LEADER = -1
 NO_LEADER_CHANGE = -2
 
 
+def is_assigned(directory_id: bytes) -> bool:
+    """Whether it names a directory. Those below 100 say something else: not told yet, lost, migrating (KIP-858)."""
+    return int.from_bytes(directory_id, "big") >= 100
+
+
 class PartitionImage(NamedTuple):
     """One partition. `leader_epoch` rises with each change of leader, `partition_epoch` with each change."""
 
@@ -62,6 +67,11 @@ class PartitionImage(NamedTuple):
     leader_recovery_state: int = 0
     elr: tuple[int, ...] = ()  # eligible leader replicas (KIP-966)
     last_known_elr: tuple[int, ...] = ()
+
+    def directory_of(self, broker_id: int) -> bytes:
+        """The id of the directory that holds a broker's replica; zeros when nobody has told."""
+        at = self.replicas.index(broker_id)
+        return self.directories[at] if at < len(self.directories) else ZERO_UUID
 
 
 class TopicImage(NamedTuple):
@@ -94,6 +104,10 @@ class BrokerImage(NamedTuple):
     @property
     def active(self) -> bool:
         return not self.fenced and not self.in_controlled_shutdown
+
+    def has_directory(self, directory_id: bytes) -> bool:
+        """Whether a replica assigned there can be served; one that is assigned nowhere yet can (KIP-858)."""
+        return directory_id in self.log_dirs or not is_assigned(directory_id)
 
     def endpoint(self, listener: str) -> Endpoint | None:
         return next((one for one in self.endpoints if one.name == listener), None)

@@ -19,11 +19,11 @@ from kbroker._core.partitions import PartitionHandle, ViewHandle
 from kbroker._core.syncer import SyncThreads
 from kbroker.cluster.configs import dynamic_of
 from kbroker.cluster.delta import Delta
-from kbroker.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage, PartitionImage, TopicImage
+from kbroker.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage, PartitionImage, TopicImage, is_assigned
 from kbroker.cluster.topics import INTERNAL_TOPICS
 from kbroker.config import Config, Dynamic
 from kbroker.protocol.message import ZERO_UUID
-from kbroker.storage.log_dirs import LogDirs, Opening
+from kbroker.storage.log_dirs import LogDir, LogDirs, OfflineDirectoryError, Opening
 from kbroker.storage.upkeep import Upkeep
 
 T = TypeVar("T")
@@ -37,6 +37,7 @@ class Replicas:
 
     def __init__(self, config: Config, log_dirs: LogDirs, views: Mapping[str, ViewHandle]) -> None:
         self.offline: dict[Key, Exception] = {}  # replicas whose files failed
+        self.homeless: set[Key] = set()  # replicas that lie in a directory which is not there
         self._config = config
         self._node_id = config.node_id
         self._log_dirs = log_dirs
@@ -44,6 +45,7 @@ class Replicas:
         self._handles: dict[Key, PartitionHandle] = {}
         self._shown: dict[Key, PartitionImage] = {}  # what a handle was last told
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kbroker-replicas")
+        self._started = False
         self._removals: set[asyncio.TimerHandle] = set()
         self._assign: Assign | None = None
         self._tell_offline: Callable[[Key, Exception], None] | None = None
@@ -86,6 +88,7 @@ class Replicas:
             return strays
 
         strays = await self._in_thread(prepare)
+        self._started = True
         self._refresh(image, set(image.topics_by_id))
         self._make_rest()
         self.upkeep.start()
@@ -111,14 +114,23 @@ class Replicas:
     async def raise_starts(self, offsets: Mapping[Key, int]) -> dict[Key, int]:
         """Deletes the records below an offset, at most the high watermark, of logs here; where each of them starts now.
 
-        It is durable when this returns; a log whose files failed is missing from the answer. Segments go with the next
-        retention check, as in Kafka.
+        It is durable when this returns; a log whose directory failed is missing from the answer. Segments go with the
+        next retention check, as in Kafka.
         """
         try:
             return await self._in_thread(self._log_dirs.raise_starts, offsets)
         except OSError as problem:
             self.upkeep.failed("a deletion of records failed", problem)
             return {}
+
+    async def take_down(self, home: LogDir) -> list[Key]:
+        """A directory has failed: its partitions answer KAFKA_STORAGE_ERROR until the next start. Returns them."""
+        lost = await self._in_thread(self._log_dirs.take_down, home)
+        for key in lost:
+            self.offline[key] = home.failure or OSError(f"{home.path} is offline")
+            if key in self._handles:
+                self._handles[key].go_offline()
+        return lost
 
     async def close(self, broker_epoch: int) -> list[OSError]:
         """A clean stop. Whoever still fetches is told that nobody leads here any more. Returns what failed."""
@@ -147,10 +159,14 @@ class Replicas:
         threads = self._config.broker_value("num.recovery.threads.per.data.dir", self.dynamic(image))
         assert isinstance(threads, int), threads
         for key, log in self._log_dirs.open_logs(wanted, threads).items():
+            if isinstance(log, OfflineDirectoryError):
+                self.homeless.add(key)
+                continue
             if isinstance(log, Exception):  # that replica is offline; the others are not to suffer
                 self._put_offline(key, log)
                 continue
             self.offline.pop(key, None)  # of an earlier topic of that name
+            self.homeless.discard(key)
             promised += [] if log.made else [key]
             if self._tell_repaired is not None and (notes := log.recovery_notes):
                 self._tell_repaired(key, notes)
@@ -174,7 +190,8 @@ class Replicas:
                 index,
                 topic.topic_id,
                 config,
-                one.directories[one.replicas.index(self._node_id)] if one.directories else ZERO_UUID,
+                told if is_assigned(told := one.directory_of(self._node_id)) else None,
+                new=self._started and (topic.name, index) not in self._handles,
             )
             for index, one in missing
         ]
@@ -187,7 +204,8 @@ class Replicas:
             try:
                 log.make()
             except OSError as problem:
-                if log.offline_errno:  # else descriptors ran out: the first append tries again
+                # Without descriptors it is not offline: the first append tries again. A directory is told as a whole.
+                if log.offline_errno and not self._log_dirs.blame(log.directory, problem):
                     self._put_offline(key, problem)
 
     def _put_offline(self, key: Key, problem: Exception) -> None:
@@ -221,6 +239,7 @@ class Replicas:
             self._handles.pop(key).retire()
             self._shown.pop(key, None)
             self.offline.pop(key, None)
+            self.homeless.discard(key)
         return retired
 
     def _refresh(self, image: ClusterImage, topic_ids: set[bytes]) -> None:

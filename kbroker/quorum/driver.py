@@ -14,9 +14,10 @@ Everything here runs on the control loop, except what `_in_thread` is given.
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -62,6 +63,7 @@ Listen = Callable[[ClusterImage, Delta], Awaitable[None]]
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 FROM_QUORUM = 3
 _READ_BYTES = 1 << 20
+_FLUSH_TRIES, _FLUSH_RETRY_S = 100, 0.1  # when descriptors have run out
 
 
 class _Waiting(NamedTuple):
@@ -88,6 +90,7 @@ class Controller:
         self._log_dirs = log_dirs
         self._chance = chance
         self._directory = config.metadata_log_dir / METADATA_DIRECTORY
+        self._health = log_dirs.home_at(config.metadata_log_dir).health
         self._listeners: list[Listen] = []
         self._requests: deque[tuple[Decide[Any], asyncio.Future[Any]]] = deque()
         self._appended: deque[_Appended] = deque()
@@ -207,6 +210,14 @@ class Controller:
 
         await self.submit(decide)
 
+    async def lose_directory(self, directory_id: bytes, lost: Collection[tuple[str, int]]) -> None:
+        """One of this broker's directories is offline, and the partitions in it with it."""
+
+        def decide(image: ClusterImage, next_offset: int) -> tuple[list[Message], None]:
+            return brokers.lose_directory(image, self._config.node_id, self.broker_epoch, directory_id, lost), None
+
+        await self.submit(decide)
+
     def dynamic(self) -> Dynamic:
         """Broker settings that were changed at run time."""
         return configs.dynamic_of(self.image, self._config.node_id)
@@ -256,7 +267,12 @@ class Controller:
             self._log_dirs.begin()
             # Apache, too, always checks the whole metadata log: nothing is worth more, and it is short.
             self._log = PartitionLog.open(
-                self._directory, self._clock, self._log_config(), topic_id=METADATA_TOPIC_ID, clean=False
+                self._directory,
+                self._clock,
+                self._log_config(),
+                topic_id=METADATA_TOPIC_ID,
+                clean=False,
+                health=self._health,
             )
             if new:
                 sync_directory(self._directory.parent)  # or a power cut could take the log with its name
@@ -430,7 +446,7 @@ class Controller:
         """Flushes, applies what a majority holds now, makes it true, and answers."""
         end_offset = self._log.log_end_offset
         if end_offset > self._quorum.log_end.end_offset:
-            await self._in_thread(self._log.flush)
+            await self._flush()
             self._quorum.on_flushed(LogEnd(self._quorum.epoch, end_offset))
         committed = self._quorum.high_watermark
         self._log.high_watermark = committed
@@ -446,8 +462,21 @@ class Controller:
             if not done.answer.done():
                 done.answer.set_result(done.result)
 
+    async def _flush(self) -> int:
+        """A burst of connections may take every descriptor there is: they come back, and nothing is lost meanwhile."""
+        for _ in range(_FLUSH_TRIES - 1):
+            try:
+                return await self._in_thread(self._log.flush)
+            except OSError as problem:
+                if problem.errno not in {errno.EMFILE, errno.ENFILE}:
+                    raise
+            await asyncio.sleep(_FLUSH_RETRY_S)
+        return await self._in_thread(self._log.flush)
+
     def _fail(self, problem: BaseException) -> None:
         self.failure = problem
+        if isinstance(problem, OSError):
+            self._health.fail(problem, self._directory)
         waiting = [one.answer for one in self._waiting] + [answer for _, answer in self._requests]
         self._waiting.clear()
         self._requests.clear()

@@ -217,11 +217,13 @@ class LogCleaner:
 
     def _on_failure(self, key: Key, log: PartitionLog, problem: Exception) -> None:
         topic, partition = key
-        if log.closed:
-            return  # its topic was deleted
+        if log.closed or log.offline_errno:
+            return  # its topic was deleted, or it is told with its directory
         if isinstance(problem, OSError) and problem.errno == errno.ENOSPC:
             self._lines.warning("no room for compaction", topic=topic, partition=partition, reason=str(problem))
             return
+        if isinstance(problem, OSError) and self._log_dirs.blame(log.directory, problem):
+            return  # told with its directory
         self._uncleanable[key] = log
         reason = str(problem) or type(problem).__name__
         self._lines.warning(

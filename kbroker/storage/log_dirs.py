@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kbroker._core.clock import BrokerClock
+from kbroker._core.log.health import Health
 from kbroker._core.log.open_files import FileBudget
 from kbroker._core.log.partition_log import LogError, PartitionLog
 from kbroker.storage.checkpoints import (
@@ -54,8 +56,6 @@ _UUID = re.compile(r"[A-Za-z0-9_-]{22}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _PARTITION = re.compile(rf".+-[0-9]+|.+\.[0-9a-f]{{32}}({DELETED}|{STRAY}|{FUTURE})")
 
-OPENING_FAILS = (OSError, ValueError, LogError)  # of one log: the others are not to suffer
-
 # What each checkpoint file tells of the logs of one directory.
 _REACHED: dict[str, Callable[[LogDir, dict[tuple[str, int], PartitionLog]], Offsets]] = {
     RECOVERY_POINTS: lambda home, logs: {
@@ -80,6 +80,19 @@ _REACHED: dict[str, Callable[[LogDir, dict[tuple[str, int], PartitionLog]], Offs
 }
 
 
+# What an open that failed says of the directory and not of one partition in it.
+_OF_THE_DISK = {
+    errno.EDQUOT,
+    errno.EIO,
+    errno.ENODEV,
+    errno.ENOSPC,
+    errno.ENOTCONN,
+    errno.ENXIO,
+    errno.EROFS,
+    errno.ESTALE,
+}
+
+
 def _told(home: LogDir, offsets: Offsets) -> Offsets:
     """Of partitions that could not be opened: whoever repairs one finds its start and its recovery point again."""
     return {key: offsets[key] for key in home.shut if key in offsets}
@@ -87,6 +100,21 @@ def _told(home: LogDir, offsets: Offsets) -> Offsets:
 
 class DataDirectoryError(Exception):
     """A directory that cannot be used, in one sentence for whoever chose it."""
+
+
+class RefusedDirectoryError(DataDirectoryError):
+    """The system refused it: others may go on without it."""
+
+    def __init__(self, sentence: str, problem: OSError) -> None:
+        super().__init__(sentence)
+        self.problem = problem
+
+
+class OfflineDirectoryError(Exception):
+    """A partition's directory is offline or not among ours. Whoever opens is not to make the partition elsewhere."""
+
+
+OPENING_FAILS = (OSError, ValueError, LogError, OfflineDirectoryError)  # of one log: the others are not to suffer
 
 
 def format_uuid(raw: bytes) -> str:
@@ -122,7 +150,7 @@ def read_meta(directory: Path) -> MetaProperties | None:
     except FileNotFoundError:
         return None
     except OSError as problem:
-        raise DataDirectoryError(f"{path} cannot be read: {problem.strerror}.") from None
+        raise RefusedDirectoryError(f"{path} cannot be read: {problem.strerror}.", problem) from None
     except UnicodeDecodeError:
         raise DataDirectoryError(f"{path} is damaged: it is not text; restore it from a backup.") from None
     values: dict[str, str] = {}
@@ -167,6 +195,7 @@ class Opening(NamedTuple):
     topic_id: bytes
     config: dict[str, object]
     directory_id: bytes | None = None
+    new: bool = False  # nobody has seen it before: it may be put anywhere
 
     @property
     def key(self) -> tuple[str, int]:
@@ -174,12 +203,13 @@ class Opening(NamedTuple):
 
 
 class LogDir:
-    """One directory, locked."""
+    """One directory, locked. Once it has failed nothing more is written into it; the next start looks at it again."""
 
     def __init__(self, path: Path, meta: MetaProperties, lock: int, formatted: bool) -> None:
         self.path = path
         self.meta = meta
-        self.lock = lock
+        self.lock = lock  # -1: it could not be opened
+        self.health = Health()
         self.formatted = formatted  # by this start: it was new
         self.clean = False  # the last stop left its marker
         self.previous_broker_epoch = -1
@@ -191,6 +221,17 @@ class LogDir:
         self.cleaner_offsets: Offsets = {}  # how far each log is compacted
         self.coming_starts: Offsets = {}  # written down before anybody sees them
         self.broken: list[BrokenCheckpointError] = []  # checkpoints that were read as if they were empty
+
+    @property
+    def failure(self) -> OSError | None:
+        """Why it is offline; None: it is not. From any thread."""
+        return self.health.failure
+
+    def check(self) -> None:
+        """OSError if what lies at its path is not what was opened: unmounted, renamed, removed."""
+        found, ours = os.stat(self.path / LOCK), os.fstat(self.lock)
+        if (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino):
+            raise FileNotFoundError(errno.ENOENT, "Another directory has taken its place", str(self.path))
 
 
 class LogDirs:
@@ -207,23 +248,46 @@ class LogDirs:
         self.remover = Remover()
 
     @classmethod
-    def open(cls, paths: list[Path], node_id: int, clock: BrokerClock, cluster_id: str | None = None) -> LogDirs:
-        """Locks and, where new, formats the directories. If one cannot be: DataDirectoryError, and all are let go."""
-        dirs: list[LogDir] = []
+    def open(
+        cls,
+        paths: list[Path],
+        node_id: int,
+        clock: BrokerClock,
+        cluster_id: str | None = None,
+        *,
+        needed: Path | None = None,
+    ) -> LogDirs:
+        """Locks and, where new, formats the directories. If one cannot be: DataDirectoryError, and all are let go.
+
+        One that the system refuses is offline from the start, if another can be opened and it is not the needed one.
+        """
+        locks: dict[Path, int] = {}
+        refused: dict[Path, RefusedDirectoryError] = {}
         try:
-            metas = []
+            metas: dict[Path, MetaProperties | None] = {}
             for path in paths:
-                _make(path)
-                lock = _lock(path)
-                metas.append((path, lock, read_meta(path)))
-                dirs.append(LogDir(path, MetaProperties("", node_id, b""), lock, False))
-            known = next((meta for _, _, meta in metas if meta is not None), None)
+                with _noting(refused, path):
+                    _make(path)
+                    locks[path] = _lock(path)
+                    metas[path] = read_meta(path)
+            if needed in refused:
+                raise refused[needed]  # before others are formatted for a cluster that nobody knows
+            known = next((meta for meta in metas.values() if meta is not None), None)
             chosen = cluster_id or (known.cluster_id if known else format_uuid(random_uuid()))
-            dirs = [_admit(path, lock, meta, node_id, chosen) for path, lock, meta in metas]
-            return cls(dirs, clock)
+            dirs: dict[Path, LogDir] = {}
+            for path, meta in metas.items():
+                with _noting(refused, path):
+                    dirs[path] = _admit(path, locks[path], meta, node_id, chosen)
+            if needed in refused or not dirs:
+                raise refused[needed or paths[0]]
+            for path, problem in refused.items():
+                dirs[path] = LogDir(path, MetaProperties(chosen, node_id, bytes(16)), locks.get(path, -1), False)
+                if not dirs[path].health.fail(problem.problem, path):
+                    raise problem
+            return cls([dirs[path] for path in paths], clock)
         except BaseException:
-            for one in dirs:
-                os.close(one.lock)
+            for lock in locks.values():
+                os.close(lock)
             raise
 
     def begin(self) -> None:
@@ -232,12 +296,24 @@ class LogDirs:
             _remove_marker(home.path / CLEAN_SHUTDOWN)
 
     @property
+    def live(self) -> list[LogDir]:
+        return [one for one in self.dirs if one.failure is None]
+
+    @property
     def cluster_id(self) -> str:
         return self.dirs[0].meta.cluster_id
 
     @property
     def directory_ids(self) -> list[bytes]:
-        return [one.meta.directory_id for one in self.dirs]
+        return [one.meta.directory_id for one in self.live]
+
+    def home_at(self, path: Path) -> LogDir:
+        return next(one for one in self.dirs if one.path == path)
+
+    def blame(self, path: str | Path, problem: OSError) -> bool:
+        """Takes the directory that `path` lies in offline. False: the problem is not the disk's. From any thread."""
+        home = next((one for one in self.dirs if Path(path).is_relative_to(one.path)), None)
+        return home is not None and home.health.fail(problem, path)
 
     @property
     def previous_broker_epoch(self) -> int:
@@ -247,8 +323,9 @@ class LogDirs:
 
     def partition_directories(self) -> Iterator[tuple[Path, str, int, bytes | None]]:
         """(directory, topic, partition, topic id) of what is on disk and neither being deleted nor stray."""
-        for home in self.dirs:
-            with os.scandir(home.path) as entries:
+        for home in self.live:
+            names: list[str] = []
+            with _blaming(home), os.scandir(home.path) as entries:
                 names = sorted(entry.name for entry in entries if entry.is_dir())
             for name in names:
                 topic, _, partition = name.rpartition("-")
@@ -282,25 +359,33 @@ class LogDirs:
         for path, topic, partition, topic_id in list(self.partition_directories()):
             expected = owned.get((topic, partition))
             if expected is None or (topic_id is not None and topic_id != expected):
-                moved.append(path.rename(_retired_name(path, STRAY)))
+                with _blaming(self.home_at(path.parent)):
+                    moved.append(path.rename(_retired_name(path, STRAY)))
         return moved
 
     def remove_deleted(self) -> None:
         """Finishes deletes that the last run began."""
-        for home in self.dirs:
+        for home in self.live:
             for path in home.path.glob(f"*{DELETED}"):
                 shutil.rmtree(path, ignore_errors=True)
 
     def open_log(
-        self, topic: str, partition: int, topic_id: bytes, config: dict[str, object], directory_id: bytes | None = None
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: dict[str, object],
+        directory_id: bytes | None = None,
+        *,
+        new: bool = False,
     ) -> PartitionLog:
-        """Opens a partition's log: in the named directory, where it is already, or where fewest are.
+        """Opens a partition's log: in the named directory, where it is already, or where fewest are if none is named.
 
         A new one has no files before its make() or its first append. ValueError: the directory is another topic's, or
-        its partition.metadata is damaged.
+        its partition.metadata is damaged. OfflineDirectoryError: it may lie where nobody can look now.
         """
-        wanted = Opening(topic, partition, topic_id, config, directory_id)
-        home = self._home_of(wanted.key, directory_id)
+        wanted = Opening(topic, partition, topic_id, config, directory_id, new)
+        home = self._home_of(wanted.key, directory_id, new)
         return self._admit(wanted, home, self._open_in(home, wanted))
 
     def open_logs(
@@ -312,7 +397,11 @@ class LogDirs:
         waiting: list[tuple[Opening, LogDir, Future[PartitionLog]]] = []
         with contextlib.ExitStack() as stack:
             for one in wanted:
-                home = self._home_of(one.key, one.directory_id)
+                try:
+                    home = self._home_of(one.key, one.directory_id, one.new)
+                except OfflineDirectoryError as problem:
+                    found[one.key] = problem
+                    continue
                 if home.clean or not os.path.isdir(f"{home.path}/{one.topic}-{one.partition}"):
                     try:
                         found[one.key] = self._admit(one, home, self._open_in(home, one))
@@ -346,11 +435,14 @@ class LogDirs:
                 recovery_point=home.recovery_points.get(key, 0),
                 log_start_offset=home.log_start_offsets.get(key, 0) if taken else 0,  # a new topic's begins at 0
                 files=self._files,
+                health=home.health,
                 make=taken,
             )
-        except BaseException:
+        except BaseException as problem:
             home.sound = False  # nobody looked at its tail: the next start must
             home.shut.add(key)
+            if isinstance(problem, OSError) and problem.errno in _OF_THE_DISK and home.health.fail(problem, path):
+                raise OfflineDirectoryError from problem
             raise
 
     def _admit(self, wanted: Opening, home: LogDir, log: PartitionLog) -> PartitionLog:
@@ -382,18 +474,19 @@ class LogDirs:
         lies on the disk: a new log may have none of its files or some, and one that could not be opened has no log.
         """
         retired = []
-        homes: set[Path] = set()
+        homes: set[LogDir] = set()
         trimmed = False
         for key in keys:
             log, home = self.logs.pop(key, None), self._home.pop(key, None)
             if log is not None:
                 log.close(sync=False)
             trimmed = trimmed or log is None or log.log_start_offset > 0
-            for one in self.dirs if home is None else [home]:
+            for one in self.live if home is None else [home]:
                 path = one.path / f"{key[0]}-{key[1]}"
-                if os.path.isdir(path):
-                    retired.append(path.rename(_retired_name(path, DELETED)))
-                    homes.add(one.path)
+                if one.failure is None and os.path.isdir(path):
+                    with _blaming(one):
+                        retired.append(path.rename(_retired_name(path, DELETED)))
+                        homes.add(one)
                 one.shut.discard(key)
                 for offsets in (
                     one.recovery_points,
@@ -402,8 +495,9 @@ class LogDirs:
                     one.cleaner_offsets,
                 ):
                     offsets.pop(key, None)
-        for path in homes:
-            sync_directory(path)
+        for one in homes:
+            with _blaming(one):
+                sync_directory(one.path)
         if trimmed:
             self._forget_starts()
         return retired
@@ -411,18 +505,40 @@ class LogDirs:
     def checkpoint(self, names: Iterable[str] = tuple(_REACHED)) -> None:
         """Writes down how far each log is flushed, committed and trimmed, so that the next start need not find out.
 
-        It is durable when this returns. Of what `names` leaves out nothing is written.
+        It is durable when this returns, except in directories that have failed. Of what `names` leaves out nothing is
+        written. OSError: it is not the disk's fault, and may be tried again.
         """
-        for home in self.dirs:
-            logs = {key: log for key, log in self.logs.items() if self._home[key] is home}
-            written = self._written.setdefault(home.path, {})
-            offsets = {name: _REACHED[name](home, logs) for name in names}
-            changed = {name: reached for name, reached in offsets.items() if written.get(name) != reached}
-            for name, reached in changed.items():
-                write_offsets(home.path / name, reached, sync_name=False)
-            if changed:
-                sync_directory(home.path)
-            written.update(changed)
+        short: OSError | None = None
+        for home in self.live:
+            try:
+                home.check()
+                self._checkpoint_one(home, names)
+            except OSError as problem:
+                if not home.health.fail(problem, problem.filename or home.path):
+                    short = problem
+        if short is not None:
+            raise short
+
+    def _checkpoint_one(self, home: LogDir, names: Iterable[str]) -> None:
+        logs = {key: log for key, log in self.logs.items() if self._home[key] is home}
+        written = self._written.setdefault(home.path, {})
+        offsets = {name: _REACHED[name](home, logs) for name in names}
+        changed = {name: reached for name, reached in offsets.items() if written.get(name) != reached}
+        for name, reached in changed.items():
+            write_offsets(home.path / name, reached, sync_name=False)
+        if changed:
+            sync_directory(home.path)
+        written.update(changed)
+
+    def take_down(self, home: LogDir) -> list[tuple[str, int]]:
+        """After a directory has failed: lets its logs go as they are. Returns the partitions that are gone with it."""
+        lost = [key for key, one in self._home.items() if one is home]
+        home.sound = False
+        for key in lost:
+            log = self.logs.pop(key, None)
+            if log is not None:
+                log.close(sync=False)
+        return lost
 
     def raise_starts(self, offsets: Mapping[tuple[str, int], int]) -> Offsets:
         """Raises the starts of logs, at most to their high watermarks; where those that are served start now.
@@ -436,14 +552,18 @@ class LogDirs:
             for key, offset in served.items():
                 self._home[key].coming_starts[key] = offset
             self.checkpoint((LOG_START_OFFSETS,))
-            return {key: self.logs[key].raise_start(offset) for key, offset in served.items()}
+            return {
+                key: log.raise_start(offset)
+                for key, offset in served.items()
+                if not (log := self.logs[key]).offline_errno
+            }
         finally:
             for home in self.dirs:
                 home.coming_starts.clear()
 
     def _forget_starts(self) -> None:
         """A topic of the same name must not begin where a deleted one was trimmed, not even after a crash."""
-        with suppress(OSError):  # a full disk does not keep a topic: the next checkpoint tells it
+        with suppress(OSError):  # no descriptors do not keep a topic: the next checkpoint tells it
             self.checkpoint((LOG_START_OFFSETS,))
 
     def close(self, broker_epoch: int) -> list[OSError]:
@@ -461,14 +581,15 @@ class LogDirs:
                 self._home[key].sound = False
             if log.offline_errno:
                 self._home[key].sound = False
-        try:
-            self.checkpoint()
-            marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-            for home in self.dirs:
+        marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        for home in self.live:
+            try:
+                home.check()
+                self._checkpoint_one(home, _REACHED)
                 if home.sound:
                     write_whole(home.path / CLEAN_SHUTDOWN, marker.encode())
-        except OSError as problem:
-            failed.append(problem)
+            except OSError as problem:
+                failed.append(problem)
         self.logs.clear()
         self._home.clear()
         self.release()
@@ -478,18 +599,25 @@ class LogDirs:
         """Gives the directories up as they are; without a marker the next start checks what may be torn."""
         self.remover.stop()
         for home in self.dirs:
-            os.close(home.lock)  # the file stays: removing it could let two that wait for it both in
+            if home.lock >= 0:
+                os.close(home.lock)  # the file stays: removing it could let two that wait for it both in
         self.dirs = []
 
-    def _home_of(self, key: tuple[str, int], directory_id: bytes | None) -> LogDir:
+    def _home_of(self, key: tuple[str, int], directory_id: bytes | None, new: bool) -> LogDir:
+        """Never anywhere but where it may lie already, unless it is new."""
         name = f"{key[0]}-{key[1]}"
-        for home in self.dirs:
+        live = self.live
+        if key in self._home:
+            live = [home for home in live if home is self._home[key]]  # the last time it was there
+        for home in live:
             if home.meta.directory_id == directory_id or os.path.isdir(f"{home.path}/{name}"):
                 return home
+        if not live or directory_id is not None or (not new and len(live) < len(self.dirs)):
+            raise OfflineDirectoryError
         counts = {id(home): 0 for home in self.dirs}
         for home in self._home.values():
             counts[id(home)] += 1
-        return min(self.dirs, key=lambda home: counts[id(home)])
+        return min(live, key=lambda home: counts[id(home)])
 
 
 def read_topic_id(partition_directory: Path) -> bytes | None:
@@ -509,18 +637,39 @@ def _retired_name(path: Path, suffix: str) -> Path:
     return path.with_name(path.name[: 255 - len(unique)] + unique)
 
 
+@contextlib.contextmanager
+def _blaming(home: LogDir) -> Iterator[None]:
+    """What the disk refuses takes the directory offline; what else may be missing will be tried again."""
+    try:
+        yield
+    except OSError as problem:
+        home.health.fail(problem, problem.filename or home.path)
+
+
+@contextlib.contextmanager
+def _noting(refused: dict[Path, RefusedDirectoryError], path: Path) -> Iterator[None]:
+    try:
+        yield
+    except RefusedDirectoryError as problem:
+        refused[path] = problem
+    except OSError as problem:
+        sentence = f"The data directory {path} cannot be used: {problem.strerror}."
+        refused[path] = RefusedDirectoryError(sentence, problem)
+
+
 def _make(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise DataDirectoryError(f"The data directory {path} cannot be made: {problem.strerror}.") from None
+        raise RefusedDirectoryError(f"The data directory {path} cannot be made: {problem.strerror}.", problem) from None
 
 
 def _lock(path: Path) -> int:
     try:
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as problem:
-        raise DataDirectoryError(f"The data directory {path} cannot be written: {problem.strerror}.") from None
+        sentence = f"The data directory {path} cannot be written: {problem.strerror}."
+        raise RefusedDirectoryError(sentence, problem) from None
     try:
         _lock_exclusively(descriptor)
     except OSError:

@@ -129,11 +129,17 @@ class Upkeep:
             await self._checkpoint()
 
     async def _remove(self, paths: list[Path]) -> None:
-        await asyncio.wrap_future(self._log_dirs.remover.files(paths))
+        try:
+            await asyncio.wrap_future(self._log_dirs.remover.files(paths))
+        except OSError as problem:
+            if not self._log_dirs.blame(problem.filename or paths[0], problem):
+                raise
 
     def _on_failed_log(self, key: retention.Key, problem: OSError) -> None:
         log = self._log_dirs.logs.get(key)
-        if log is not None and log.offline_errno:
+        if log is None or self._log_dirs.blame(log.directory, problem):
+            return  # told with its directory
+        if log.offline_errno:
             self._put_offline(key, problem)
         else:
             self.failed(f"upkeep of {key[0]}-{key[1]} failed", problem)

@@ -29,7 +29,12 @@ def rules(**settings: object) -> Rules:
     )
 
 
-def cluster(*broker_ids: int, racks: Mapping[int, str] | None = None, elr: bool = False) -> ClusterImage:
+def cluster(
+    *broker_ids: int,
+    racks: Mapping[int, str] | None = None,
+    elr: bool = False,
+    log_dirs: Mapping[int, list[bytes]] | None = None,
+) -> ClusterImage:
     image = ClusterImage()
     image.apply(FeatureLevelRecord(name="metadata.version", feature_level=30))
     if elr:
@@ -42,7 +47,7 @@ def cluster(*broker_ids: int, racks: Mapping[int, str] | None = None, elr: bool 
                 incarnation_id=uuid_of(100 + broker_id),
                 rack=(racks or {}).get(broker_id),
                 fenced=False,
-                log_dirs=[uuid_of(200 + broker_id)],
+                log_dirs=(log_dirs or {}).get(broker_id) or [uuid_of(200 + broker_id)],
             )
         )
     return image

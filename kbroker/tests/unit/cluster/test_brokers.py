@@ -2,9 +2,11 @@ import pytest
 
 from kbroker.cluster.brokers import (
     Registration,
+    assign_directories,
     begin_controlled_shutdown,
     fence,
     leave,
+    lose_directory,
     register_broker,
     unfence,
 )
@@ -110,3 +112,29 @@ def test_what_is_left_already_is_not_left_again() -> None:
     image = with_topics(cluster(1), NewTopic("t", 1, 1))
     apply(image, leave(image, 1, clean=True))
     assert leave(image, 1, clean=True) == []
+
+
+def test_a_lost_directory_costs_its_partitions_their_leader_until_it_is_registered_again() -> None:
+    first, second = uuid_of(301), uuid_of(302)
+    image = with_topics(cluster(1, log_dirs={1: [first, second]}), NewTopic("t", 3, 1))
+    topic = image.topics["t"]
+    apply(image, assign_directories(image, 1, {(topic.topic_id, 0): first, (topic.topic_id, 1): second}))
+    apply(image, lose_directory(image, 1, 11, second, [("t", 2)]))  # of the third nobody had told the directory
+    assert image.brokers[1].log_dirs == (first,)
+    assert [topic.partitions[index].leader for index in range(3)] == [1, -1, -1]
+    assert [topic.partitions[index].isr for index in range(3)] == [(1,)] * 3
+    assert topic.partitions[2].directory_of(1) == second
+    assert lose_directory(image, 1, 11, second, []) == []
+    apply(image, unfence(image, 1, 11))
+    assert [topic.partitions[index].leader for index in range(3)] == [1, -1, -1]  # it is still not there
+    image.brokers[1] = image.brokers[1]._replace(log_dirs=(first, second))
+    apply(image, unfence(image, 1, 11))
+    assert [topic.partitions[index].leader for index in range(3)] == [1, 1, 1]
+
+
+def test_a_lost_directory_gives_the_lead_to_a_replica_elsewhere() -> None:
+    image = with_topics(cluster(1, 2), NewTopic("t", 1, 2))
+    leader = image.topics["t"].partitions[0].leader
+    apply(image, lose_directory(image, leader, 10 + leader, uuid_of(200 + leader), []))
+    partition = image.topics["t"].partitions[0]
+    assert (partition.leader, partition.isr) == (3 - leader, (3 - leader,))

@@ -110,7 +110,7 @@ def test_a_partition_made_while_descriptors_ran_out_takes_records_afterwards(tmp
         config = Config.load(settings={"log.dirs": str(tmp_path)})
         log_dirs = LogDirs.open(config.log_dirs, config.node_id, BrokerClock())
         replicas = Replicas(config, log_dirs, {"PLAINTEXT": ViewHandle()})
-        image, delta = cluster(config.node_id), Delta()
+        image, delta = cluster(config.node_id, log_dirs={config.node_id: log_dirs.directory_ids}), Delta()
         await replicas.start(image)
         for record in create_topics(image, [NewTopic("t", 1, 1)], rules()).records:
             image.apply(record, delta)
