@@ -5,49 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from kbroker._core.record.records import Record, build_batch, iterate
-from kbroker.protocol.messages import (
-    CreateTopicsRequest,
-    DeleteRecordsRequest,
-    FetchRequest,
-    ListOffsetsRequest,
-    ProduceRequest,
-)
+from kbroker.protocol.messages import DeleteRecordsRequest, ListOffsetsRequest
+from kbroker.tests.disk.asking import STORAGE_ERROR, create, partitions_in, produce, values
 from kbroker.tests.disk.conftest import Disk
 from kbroker.tests.integration.wire import Connection
 
 Start = Callable[..., Disk]
-STORAGE_ERROR = 56
 EIO = 5
-
-
-def create(client: Connection, name: str, **config: str) -> None:
-    settings = [CreateTopicsRequest.CreatableTopicConfig(name=key, value=value) for key, value in config.items()]
-    topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=settings)
-    (result,) = client.ask(CreateTopicsRequest(topics=[topic]), 7).topics
-    assert result.error_code == 0, result.error_message
-
-
-def produce(client: Connection, name: str, value: bytes, acks: int = -1, timeout_ms: int = 30_000) -> tuple[int, int]:
-    batch = build_batch([Record(timestamp=1_700_000_000_000, value=value)])
-    part = ProduceRequest.PartitionProduceData(index=0, records=batch)
-    topic = ProduceRequest.TopicProduceData(name=name, partition_data=[part])
-    answer = client.ask(ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic]), 9)
-    found = answer.responses[0].partition_responses[0]
-    return found.error_code, found.base_offset
-
-
-def values(client: Connection, name: str) -> list[bytes | None]:
-    part = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    request = FetchRequest(
-        max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[FetchRequest.FetchTopic(topic=name, partitions=[part])]
-    )
-    found = client.ask(request, 11).responses[0].partitions[0]
-    assert found.error_code == 0
-    return [record.value for record in iterate(found.records or b"")]
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -81,30 +49,34 @@ def test_producers_of_one_partition_share_an_fsync(disk: Start) -> None:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_what_could_not_be_synced_is_not_acknowledged_and_not_tried_again(disk: Start, acks: int) -> None:
-    broker = disk()
+def test_what_could_not_be_synced_is_not_acknowledged_and_not_tried_again(
+    disk: Start, tmp_path: Path, acks: int
+) -> None:
+    broker = disk([tmp_path / "data", tmp_path / "second"])
     with Connection(broker.port) as client:
-        create(client, "t", **{"flush.messages": "1"})
-        create(client, "other")
-        assert produce(client, "t", b"kept", acks) == (0, 0)
-        broker.orders(f"fsync /t-0/ errno {EIO}")
-        assert produce(client, "t", b"lost", acks) == (STORAGE_ERROR, -1)
+        create(client, "t", 2, **{"flush.messages": "1"})
+        (failing,), (other,) = (partitions_in(one, "t") for one in reversed(broker.dirs))
+        assert produce(client, "t", b"kept", acks, partition=failing) == (0, 0)
+        broker.orders(f"fsync /t-{failing}/ errno {EIO}")
+        assert produce(client, "t", b"lost", acks, partition=failing) == (STORAGE_ERROR, -1)
         broker.orders()
-        assert produce(client, "t", b"later", acks)[0] == STORAGE_ERROR
-        assert produce(client, "other", b"goes on") == (0, 0)
+        assert produce(client, "t", b"later", acks, partition=failing)[0] == STORAGE_ERROR
+        assert produce(client, "t", b"goes on", acks, partition=other) == (0, 0)
 
 
-def test_what_could_not_be_written_is_not_acknowledged(disk: Start) -> None:
-    broker = disk()
+def test_what_could_not_be_written_is_not_acknowledged(disk: Start, tmp_path: Path) -> None:
+    broker = disk([tmp_path / "data", tmp_path / "second"])
     with Connection(broker.port) as client:
-        create(client, "t")
-        assert produce(client, "t", b"kept") == (0, 0)
-        size = (broker.data / "t-0" / f"{0:020d}.log").stat().st_size
-        broker.orders(f"write /t-0/ errno {EIO}")
-        assert produce(client, "t", b"lost") == (STORAGE_ERROR, -1)
+        create(client, "t", 2)
+        (failing,) = partitions_in(broker.dirs[1], "t")
+        assert produce(client, "t", b"kept", partition=failing) == (0, 0)
+        file = broker.dirs[1] / f"t-{failing}" / f"{0:020d}.log"
+        size = file.stat().st_size
+        broker.orders(f"write /t-{failing}/ errno {EIO}")
+        assert produce(client, "t", b"lost", partition=failing) == (STORAGE_ERROR, -1)
         broker.orders()
-        assert produce(client, "t", b"later") == (STORAGE_ERROR, -1)
-        assert (broker.data / "t-0" / f"{0:020d}.log").stat().st_size == size
+        assert produce(client, "t", b"later", partition=failing) == (STORAGE_ERROR, -1)
+        assert file.stat().st_size == size
 
 
 def start_of(client: Connection, name: str) -> int:
@@ -138,27 +110,17 @@ def test_nobody_sees_a_log_start_that_a_kill_would_take_back(disk: Start) -> Non
         assert start_of(other, "t") == 2
 
 
-def test_a_deletion_that_cannot_be_written_down_deletes_nothing(disk: Start) -> None:
-    broker = disk()
+def test_flush_ms_is_looked_at_by_the_scheduler(disk: Start, tmp_path: Path) -> None:
+    broker = disk([tmp_path / "data", tmp_path / "second"], **{"log.flush.scheduler.interval.ms": 20})
     with Connection(broker.port) as client:
-        create(client, "t")
-        assert produce(client, "t", b"x") == (0, 0)
-        broker.orders(f"fsync log-start-offset-checkpoint errno {EIO}")
-        assert delete_records(client, "t", 1) == (STORAGE_ERROR, -1)
-        broker.orders()
-        assert start_of(client, "t") == 0
-        assert delete_records(client, "t", 1) == (0, 1)
-
-
-def test_flush_ms_is_looked_at_by_the_scheduler(disk: Start) -> None:
-    broker = disk(**{"log.flush.scheduler.interval.ms": 20})
-    with Connection(broker.port) as client:
-        create(client, "t", **{"flush.ms": "50"})
-        create(client, "never")
-        broker.orders(f"fsync /t-0/ errno {EIO}")
-        assert produce(client, "t", b"x") == (0, 0)
-        assert produce(client, "never", b"x") == (0, 0)
+        create(client, "t", 2, **{"flush.ms": "50"})
+        create(client, "never", 2)
+        (failing,) = partitions_in(broker.dirs[1], "t")
+        (other,) = partitions_in(broker.dirs[0], "never")
+        broker.orders(f"fsync /second/t-{failing}/ errno {EIO}", f"fsync /never-{other}/ errno {EIO}")
+        assert produce(client, "t", b"x", partition=failing) == (0, 0)
+        assert produce(client, "never", b"x", partition=other) == (0, 0)
         deadline = time.monotonic() + 20
-        while produce(client, "t", b"x")[0] != STORAGE_ERROR:  # the scheduler's fsync has failed, and is told by this
+        while produce(client, "t", b"x", partition=failing)[0] != STORAGE_ERROR:  # the scheduler's fsync has failed
             assert time.monotonic() < deadline
-        assert produce(client, "never", b"x")[0] == 0
+        assert produce(client, "never", b"x", partition=other)[0] == 0

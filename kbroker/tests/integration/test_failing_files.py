@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,3 +65,24 @@ def test_a_stop_that_is_not_clean_says_so_and_ends(start_broker: Start, tmp_path
     assert line["event"] == "the stop was not clean: the next start checks the files"
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     start_broker(tmp_path)
+
+
+def test_a_broker_in_a_program_tells_that_it_has_failed(start_broker: Start, tmp_path: Path, lines: Lines) -> None:
+    data = tmp_path / "data"
+    interval = {"replica.high.watermark.checkpoint.interval.ms": 20}
+    broker = start_broker(data, log=lines.log, config=interval)
+    create(broker, "t", 1)
+    assert (broker.failed, broker.failure) == (False, None)
+    data.rename(tmp_path / "away")
+    deadline = time.monotonic() + 20
+    while not broker.failed:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    broker.stop()
+    assert broker.failure is not None
+    assert broker.failure.startswith(
+        f"The log directory {data}, which holds the cluster's metadata, failed: No such file"
+    )
+    assert [line["event"] for line in lines.errors()] == [broker.failure]
+    (tmp_path / "away").rename(data)
+    start_broker(data)
