@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from kbroker._core.clock import BrokerClock
 from kbroker._core.log.partition_log import PartitionLog
 from kbroker._core.record.records import Record, build_batch
