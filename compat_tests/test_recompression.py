@@ -32,7 +32,9 @@ def _sent(now_ms: int) -> list[bytes]:
                 )
                 for i in range(count)
             ]
-            known = {"producer_id": 9000 + codec, "producer_epoch": 0, "base_sequence": 0} if number == 2 else {}
+            known: dict[str, Any] = (
+                {"producer_id": 9000 + codec, "producer_epoch": 0, "base_sequence": 0} if number == 2 else {}
+            )
             found.append(build_batch(records, codec=codec, **known))
     return found
 

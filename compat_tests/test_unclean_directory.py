@@ -6,6 +6,7 @@ in both; Kafka's dump tool has no complaint about what either has recovered.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import threading
@@ -127,14 +128,15 @@ def _read(bootstrap: str, topic: str, partition: int) -> list[tuple[Any, ...]]:
     consumer = Consumer(
         {**settings, "enable.partition.eof": True, "isolation.level": "read_uncommitted", "check.crcs": True}
     )
-    found = []
+    found: list[tuple[Any, ...]] = []
     try:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         while True:
             message = consumer.poll(WAIT_SECONDS)
             assert message is not None, f"{topic}-{partition} has no end"
-            if message.error() is not None:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            problem = message.error()
+            if problem is not None:
+                assert problem.code() == KafkaError._PARTITION_EOF, problem
                 return found
             found.append((message.offset(), message.timestamp(), message.key(), message.value(), message.headers()))
     finally:
@@ -176,7 +178,6 @@ def _dump(data: Path) -> None:
         result = run_tool("kafka-dump-log", *options, "--files", ",".join(map(str, files)))
         assert result.exit_code == 0, result.err
         said = [line.replace("isvalid: true", "") for line in result.lines]
-        # Values are printed by a deep iteration of nobody's choice here: only what the tool itself says is looked at.
         assert not [line for line in said if _COMPLAINTS.search(line)]
 
 
@@ -188,7 +189,7 @@ def _settled(data: Path) -> dict[Path, tuple[int, int, int]]:
         for partition in range(plan.partitions):
             directory = data / f"{topic}-{partition}"
             bases = sorted(int(path.stem) for path in directory.glob("*.log"))
-            for base, following in zip(bases, bases[1:], strict=False):
+            for base, following in itertools.pairwise(bases):
                 if following <= points.get((topic, partition), 0):
                     for ending in ("log", "index", "timeindex"):
                         path = directory / f"{base:020}.{ending}"

@@ -391,7 +391,7 @@ class LogDirs:
     def open_logs(
         self, wanted: Iterable[Opening], recovery_threads: int
     ) -> dict[tuple[str, int], PartitionLog | Exception]:
-        """open_log() of each, or why it could not be. What a crash may have torn is read by so many threads a directory."""
+        """open_log() of each, or why it could not be. What a crash may have torn is read by several threads at once."""
         found: dict[tuple[str, int], PartitionLog | Exception] = {}
         pools: dict[int, ThreadPoolExecutor] = {}
         waiting: list[tuple[Opening, LogDir, Future[PartitionLog]]] = []

@@ -1,17 +1,22 @@
 """Whatever lies in a directory, opening it neither crashes nor hangs, and what opens can be written and read."""
 
+import re
 import shutil
+import struct
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kbroker._core.clock import BrokerClock
-from kbroker._core.log.partition_log import LogError, PartitionLog
+from kbroker._core.log.partition_log import DamagedLogError, LogError, PartitionLog
 from kbroker._core.record.records import BrokenRecords, Record, build_batch, iterate
 
 NOW_MS = 1_700_000_000_000
+COORDINATOR = 1
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 CONFIG = {"segment.bytes": 700, "index.interval.bytes": 60}
 
 
@@ -20,7 +25,13 @@ def directory_of_a_real_log(root: Path, clock: BrokerClock) -> Path:
     log = PartitionLog.open(directory, clock, CONFIG, topic_id=bytes(range(16)))
     for i in range(12):
         records = [Record(timestamp=NOW_MS + i, value=b"v" * 40) for _ in range(2)]
-        log.append(build_batch(records, producer_id=3, producer_epoch=0, base_sequence=2 * i), leader_epoch=i // 4)
+        how = {"producer_id": 3, "producer_epoch": 0, "base_sequence": 2 * i, "transactional": i % 3 == 2}
+        assert log.append(build_batch(records, **how), leader_epoch=i // 4).error == 0
+        if i % 3 == 2:
+            marker = Record(timestamp=NOW_MS + i, key=struct.pack(">hh", 0, 0), value=struct.pack(">hi", 0, 0))
+            batch = build_batch([marker], control=True, transactional=True, producer_id=3, producer_epoch=0)
+            assert log.append(batch, origin=COORDINATOR, leader_epoch=i // 4).error == 0
+    assert len(log.collect_aborted(0, 2**62)) == 4
     log.close()
     return directory
 
@@ -28,8 +39,13 @@ def directory_of_a_real_log(root: Path, clock: BrokerClock) -> Path:
 def exercise(directory: Path, clock: BrokerClock, clean: bool) -> None:
     try:
         log = PartitionLog.open(directory, clock, CONFIG, clean=clean)
-    except (OSError, ValueError, LogError):
+    except DamagedLogError as damage:
+        with pytest.raises(DamagedLogError, match=re.escape(str(damage))):  # nothing was given up meanwhile
+            PartitionLog.open(directory, clock, CONFIG, clean=clean)
         return
+    except (OSError, ValueError):
+        return
+    assert all(one.first_offset < one.last_offset for one in log.collect_aborted(0, 2**62))
     answer = log.append(build_batch([Record(timestamp=NOW_MS, value=b"new")]))
     if answer.error == 0:
         assert answer.base_offset == log.log_end_offset - 1
@@ -91,7 +107,7 @@ def test_a_damaged_directory_opens_or_is_refused(data: st.DataObject, clean: boo
 @given(
     files=st.dictionaries(
         st.sampled_from(
-            [f"{base:020d}{suffix}" for base in (0, 1, 9) for suffix in (".log", ".index", ".timeindex", ".snapshot")]
+            [f"{base:020d}{suffix}" for base in (0, 1, 9) for suffix in SUFFIXES]
             + [f"{0:020d}.log.swap", f"{5:020d}.log.cleaned", "99999999999999999999.log", "0.log", "x.deleted"]
             + ["leader-epoch-checkpoint", "partition.metadata"]
         ),
