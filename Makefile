@@ -7,7 +7,7 @@ PORT   ?= 9092
 TIMES  := build/layer-seconds.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test install lint unit compat spark campaigns fuzz sanitize crash million crowd wireload race micro generate annotate clean
+.PHONY: help build run test install lint unit compat spark campaigns fuzz sanitize crash million crowd wireload race partitions upkeep micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -90,6 +90,12 @@ wireload: build
 
 race: wireload   ## kbroker against Apache Kafka on the same machine, interleaved; ROUNDS=… ONLY=…
 	$(PY) -m bench.race $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only '$(ONLY)')
+
+partitions: wireload  ## 5,000 partitions on kbroker and on Apache Kafka: starts, memory, open files; ROUNDS=…
+	$(PY) -m bench.partitions $(if $(ROUNDS),--rounds $(ROUNDS))
+
+upkeep: wireload ## produce latency while kbroker and Apache Kafka compact and delete; ROUNDS=…
+	$(PY) -m bench.upkeep $(if $(ROUNDS),--rounds $(ROUNDS))
 
 micro: build     ## pytest-benchmark on single rooms
 	$(PY) -m pytest bench/micro --benchmark-only

@@ -1,11 +1,11 @@
-"""A broker that holds 5,000 partitions, kbroker and Apache Kafka in turn: how long it takes to make them, to come back after
-a clean stop and after a kill, and what it costs to have them.
+"""A broker that holds 5,000 partitions, kbroker and Apache Kafka in turn: how long it takes to make them, to come back
+after a clean stop and after a kill, and what it costs to have them.
 
     make partitions            ROUNDS=… (3)
 
 Every partition holds records of an idempotent producer. A start is over when Metadata names a leader for each partition
-and ListOffsets tells where each one ends: that no record is missing is checked with the clock already stopped. A broker is
-killed right after one more batch went into every partition, so that each of them has a tail that nobody has flushed.
+and ListOffsets tells where each one ends: that no record is missing is checked with the clock already stopped. A broker
+is killed right after one more batch went into every partition, so that each of them has a tail that nobody has flushed.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ Written by `make partitions`, last for commit {commit} at {at}. Medians of {roun
 
 {table}
 - Each of {topics} topics has {each} partitions, and each partition records of an idempotent producer.
-- **Create**: all topics in one request, until Metadata names a leader for each partition; *first records* until each one
-  has also taken a batch.
-- **Restart**: from the start of the process until Metadata names a leader and ListOffsets an end for each partition. The
-  kill comes right after one more batch for each of them, and no acknowledged record may be missing.
-- **At rest** is after the start, **in use** after every partition has taken one more batch. Open files are descriptors of
-  files; mapped ones are data files in the process's memory map.
+- **Create**: all topics in one request, until Metadata names a leader for each partition; *first records* until each
+  one has also taken a batch. The **stop** is a clean one, after three batches for each partition.
+- **Restart**: from the start of the process until Metadata names a leader and ListOffsets an end for each partition.
+  The kill comes right after one more batch for each of them, and no acknowledged record may be missing.
+- **At rest** is after the start, **in use** after every partition has taken one more batch. Open files are descriptors
+  of files; mapped ones are data files in the process's memory map.
 - **Idle CPU** is that of {idle:g} s in which nobody asks for anything.
 """
 
@@ -188,7 +188,7 @@ def main() -> None:
     asked = parser.parse_args()
     makers: dict[str, Callable[[Path | None], Server]] = {
         "kbroker": lambda directory: KbrokerServer(directory, config=SETTINGS),
-        APACHE: lambda directory: ApacheServer(directory),
+        APACHE: ApacheServer,
     }
     ballast = Ballast()
     try:

@@ -71,7 +71,7 @@ APACHE, ALONE = "Apache Kafka", "kbroker alone"
 def interleave(
     turns: Mapping[str, Callable[[], Figures]], rounds: int, ballast: Ballast | None
 ) -> dict[str, list[Figures]]:
-    """Everyone has one turn a round, in memory that is settled if there is ballast; who goes first changes each time."""
+    """Everyone has one turn a round, in memory that is settled if there is ballast; who goes first changes."""
     seen: dict[str, list[Figures]] = {name: [] for name in turns}
     order = list(turns)
     for _ in range(rounds):

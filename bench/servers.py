@@ -50,7 +50,7 @@ class Server:
         return sum(target.startswith("/") and not target.startswith("/dev/") for target in self._descriptors())
 
     def mapped_files(self) -> int:
-        """Data files that are mapped into memory: they hold no descriptor, but the system counts and bounds them too."""
+        """Data files that are mapped into memory: they hold no descriptor, but the system bounds them too."""
         maps = Path(f"/proc/{self.pid}/maps").read_text()
         return sum(str(self.data_dir) in line for line in maps.splitlines())
 

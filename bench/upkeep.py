@@ -1,10 +1,11 @@
-"""Produce latency while the broker cleans up behind others: one steady producer at low load, first with nothing else to do,
-then while a large topic is compacted and retention removes thousands of segments of other topics.
+"""Produce latency while the broker cleans up behind others: one steady producer at low load, first with nothing else to
+do, then while a large topic is compacted and retention removes thousands of segments of other topics.
 
     make upkeep                ROUNDS=… (5)
 
-kbroker and Apache Kafka take turns. Each round fills the topics, waits until the disk has them, measures, and then lets the
-upkeep begin by a change of the topics' settings. What is measured as "at work" ends when the old files are gone.
+kbroker and Apache Kafka take turns. Each round fills the topics, waits until the disk has them, measures, and then lets
+the upkeep begin by a change of the topics' settings. What is measured as "at work" ends when the old files are gone.
+Memory is not settled: a page cache full of ballast would have to make room for gigabytes, on the same cores.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ Written by `make upkeep`, last for commit {commit} at {at}. Medians of {rounds} 
 
 {table}
 - One producer sends a record of 100 bytes about every millisecond, acks=all, one at a time.
-- **At work** begins when a topic of {compacted} MiB, of whose records every second one is outdated, may be compacted, and
-  {retired} MiB of other topics, in segments of {small} and {large} MiB, are past their retention. It ends when their files
-  are gone. Both share the machine's {cores} cores, its page cache and its disk with the producer and its client.
-- **At work / idle** is the median of each round's own ratio.
+- **At work** begins when a topic of {compacted} MiB, of whose records every second one is outdated, may be compacted,
+  and {retired} MiB of other topics, in segments of {small} and {large} MiB, are past their retention. It ends when the old
+  files are gone. The broker shares the machine's {cores} cores, page cache and disk with the client.
+- **p99 at work / idle** is the median of each round's own ratio.
 """
 
 
@@ -232,8 +233,8 @@ def main() -> None:
         for one in servers.values():
             one.stop()
     if asked.only:
-        for one in next(iter(seen.values())):
-            print("  ".join(f"{name} {value:.2f}" for name, value in one.items()))
+        for figures_seen in next(iter(seen.values())):
+            print("  ".join(f"{name} {value:.2f}" for name, value in figures_seen.items()))
         return
     rows = list(rows_of(WORK, APACHE, seen["kbroker"], seen[APACHE]))
     for row in rows:

@@ -27,7 +27,7 @@ from kbroker.api import REGISTRY
 from kbroker.api.context import Rooms
 from kbroker.api.k18_api_versions import bodies
 from kbroker.api.producer_ids import ProducerIds
-from kbroker.config import Config, ConfigError, Dynamic
+from kbroker.config import NOT_CHANGED, Config, ConfigError, Dynamic
 from kbroker.gateway import Gateway
 from kbroker.listeners import Listener
 from kbroker.memory import memory_bytes
@@ -52,6 +52,7 @@ DRAIN_MS = 5_000  # how long a stop waits for replies to leave
 BACKLOG = 4_096  # connections that may wait to be accepted; Kafka's 50 would turn a burst of clients away
 MAILBOX_SLOTS = 8_192  # requests that may wait for the control loop; Kafka's 500 is what its threads can answer at once
 MEND = "Free space on it or mend the disk, then start the broker again: nothing that was acknowledged is lost."
+CONNECTION_LIMITS = "max.connection"  # what the names of these settings begin with
 THE_SYSTEMS = -1  # a socket buffer that the system sizes by itself
 RECEIVE_BUFFER_BYTES = 1_048_576  # the system's own starts small: a client of large batches waits for it to grow
 
@@ -262,10 +263,13 @@ class _Node:
         self._replicas.tell_repaired_with(self._on_repaired)
         self._replicas.upkeep.failed = self._on_upkeep_failure
         self._replicas.upkeep.retired = self._on_retired
-        strays = await self._replicas.start(self._controller.image)
+        image = self._controller.image
+        strays = await self._replicas.start(image)
         self._check_directories()
         self._controller.listen(self._replicas.on_commit)
         self._controller.listen(self._on_commit)
+        if any(name.startswith(CONNECTION_LIMITS) for each in self._replicas.dynamic(image) for name in each):
+            await self._limit_connections(image)
         self._start_cleaner()
         await self._controller.register(advertised)
         self._publish_apis(self._controller.image)
@@ -380,6 +384,23 @@ class _Node:
             self._publish_apis(image)
         for resource, names in delta.configs.items():
             self._tell_settings(image, resource, names)
+        if any(name.startswith(CONNECTION_LIMITS) for names in delta.configs.values() for name in names):
+            await self._limit_connections(image)
+
+    async def _limit_connections(self, image: ClusterImage) -> None:
+        """As they are set now; what was given at the start the core has already."""
+        import asyncio
+
+        from kbroker.cluster.configs import dynamic_of
+
+        dynamic = dynamic_of(image, self._config.node_id)
+        try:  # names of hosts are looked up, which may take its time
+            loop = asyncio.get_running_loop()
+            limits = await loop.run_in_executor(None, _connection_limits, self._config, dynamic, self._log.warning)
+        except ConfigError as problem:
+            self._log.warning("the limits of connections stay as they are", reason=str(problem))
+        else:
+            self._core.limit_connections(*limits)
 
     def _tell_settings(self, image: ClusterImage, resource: tuple[int, str], names: Collection[str]) -> None:
         """Those of a resource's settings that change nothing: none is accepted and ignored in silence."""
@@ -550,16 +571,17 @@ class _Node:
 def _make_core(config: Config, clock: BrokerClock, options: Mapping[str, Any]) -> Core:
     memory = memory_bytes()
     queued = config.integer("queued.max.request.bytes")
+    most, most_per_ip, per_ip_overrides, creation_rate = _connection_limits(config, NOT_CHANGED, None)
     return Core(
         clock,
         node_id=config.node_id,
         network_threads=_given(config, "num.network.threads", min(4, max(1, (os.cpu_count() or 1) // 2))),
         socket_request_max_bytes=config.integer("socket.request.max.bytes"),
         max_idle_ms=config.integer("connections.max.idle.ms"),
-        max_connections=config.integer("max.connections"),
-        max_connections_per_ip=config.integer("max.connections.per.ip"),
-        per_ip_overrides=[(_packed_address(host), most) for host, most in config.per_ip_overrides],
-        max_connection_creation_rate=config.integer("max.connection.creation.rate"),
+        max_connections=most,
+        max_connections_per_ip=most_per_ip,
+        per_ip_overrides=per_ip_overrides,
+        max_connection_creation_rate=creation_rate,
         mailbox_slots=_given(config, "queued.max.requests", MAILBOX_SLOTS),
         request_bytes_max=queued if queued > 0 else memory // 4,
         reply_bytes_max=memory // 8,
@@ -567,6 +589,27 @@ def _make_core(config: Config, clock: BrokerClock, options: Mapping[str, Any]) -
         fetch_sessions_max=config.integer("max.incremental.fetch.session.cache.slots"),
         **options,
     )
+
+
+def _connection_limits(
+    config: Config, dynamic: Dynamic, warn: Callable[[str], None] | None
+) -> tuple[int, int, list[tuple[bytes, int]], int]:
+    """What Core is told of them, in its order. With `warn` a host without an address is left out, as Kafka does."""
+
+    def limit(name: str) -> int:
+        value = config.broker_value(name, dynamic)
+        assert isinstance(value, int), (name, value)
+        return value
+
+    overrides = []
+    for host, most in config.per_ip_overrides(dynamic):
+        try:
+            overrides.append((_packed_address(host), most))
+        except ConfigError as problem:
+            if warn is None:
+                raise
+            warn(str(problem))
+    return limit("max.connections"), limit("max.connections.per.ip"), overrides, limit("max.connection.creation.rate")
 
 
 def _packed_address(host: str) -> bytes:

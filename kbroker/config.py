@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+CLEANER_THREAD_BYTES = 1 << 20  # less of a dedupe buffer a thread, Kafka says, is no use
 WORKED_OUT_MAX = 64  # answers about topics that are kept, a few KiB each
 
 # A unit conversion chain: the first that is set wins, and each of them names the others among its synonyms.
@@ -206,12 +207,11 @@ class Config:
             ids.append(int(voter_id))
         return ids or [self.node_id]
 
-    @property
-    def per_ip_overrides(self) -> list[tuple[str, int]]:
+    def per_ip_overrides(self, dynamic: Dynamic = NOT_CHANGED) -> list[tuple[str, int]]:
         """max.connections.per.ip.overrides: host names or addresses, and how many connections each may have."""
         name = "max.connections.per.ip.overrides"
         found = []
-        for item in (self.text(name) or "").split(","):
+        for item in str(self.broker_value(name, dynamic) or "").split(","):
             host, colon, count = item.strip().rpartition(":")
             if not item.strip():
                 continue
@@ -506,7 +506,10 @@ class Config:
             )
         if self._inherited("retention.ms", NOT_CHANGED) == 0:
             raise ConfigError("log.retention.ms must be unlimited (-1) or, equal or greater than 1")
-        overrides = self.per_ip_overrides
+        threads, deduping = self.integer("log.cleaner.threads"), self.integer("log.cleaner.dedupe.buffer.size")
+        if deduping // max(1, threads) <= CLEANER_THREAD_BYTES:
+            raise ConfigError("log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.")
+        overrides = self.per_ip_overrides()
         if self.integer("max.connections.per.ip") == 0 and not overrides:
             raise ConfigError(
                 "max.connections.per.ip can be zero only if max.connections.per.ip.overrides lets someone in."

@@ -52,6 +52,9 @@ class Core:
         force_fallback_codecs: int = 0,
         portable: bool = False,
     ) -> None: ...
+    def limit_connections(
+        self, most: int, most_per_ip: int, per_ip_overrides: Sequence[tuple[bytes, int]], creation_rate: int
+    ) -> None: ...
     def listen(
         self,
         host: str,

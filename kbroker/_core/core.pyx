@@ -25,7 +25,7 @@ from kbroker._core.limits cimport (
 )
 from kbroker._core.net.binding import bind_socket
 from kbroker._core.net.budget cimport budget_answer
-from kbroker._core.net.listener cimport admission_close, admission_open, admission_override
+from kbroker._core.net.listener cimport admission_close, admission_limit, admission_open, admission_override
 from kbroker._core.net.loop cimport (
     API_KEYS,
     CLOSE_REASONS,
@@ -168,6 +168,15 @@ cdef class Core:
         address.v6 = len(host) == 16
         memcpy(address.host, PyBytes_AS_STRING(host), len(host))
         return admission_override(&self.s.admission, &address, own_max)
+
+    def limit_connections(self, int most, int most_per_ip, per_ip_overrides, int creation_rate):
+        """Other limits while the threads run: max.connections, max.connections.per.ip and its overrides, the rate of KIP-612."""
+        self._check_open()
+        admission_limit(&self.s.admission, most, most_per_ip, creation_rate)
+        for host, own_max in per_ip_overrides:
+            if self._override(host, own_max) != 0:
+                raise MemoryError
+        self.nudge()                     # who waits outside may come in now
 
     def __dealloc__(self):
         # Never while a thread runs: a running thread holds a reference.

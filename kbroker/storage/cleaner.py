@@ -63,9 +63,11 @@ class Throttle:
         self._paid_at = 0.0
 
     def wait(self, moved: int, bytes_per_second: float, stopping: Event) -> None:
+        if bytes_per_second < 0:  # as in Kafka: no limit; and with 0 it stands nearly still
+            return
         with self._lock:
             now = time.monotonic()
-            self._paid_at = max(self._paid_at, now) + moved / bytes_per_second
+            self._paid_at = max(self._paid_at, now) + moved / max(bytes_per_second, 1.0)
             pause = self._paid_at - now
         if pause > 0.001:  # shorter debts add up first
             stopping.wait(pause)

@@ -1,8 +1,8 @@
 """Files whose time is over are removed where nobody waits for it, and at a pace that nobody notices.
 
-To remove a file is work in the kernel, which cannot be interrupted there for the thread of a client's request: its pages
-are given back, its blocks are freed, the journal is told. So one thread does it, behind all others, and rests after each
-file for a multiple of the time that it took.
+To remove a file is work in the kernel, which is not interrupted there for the thread of a client's request: its pages
+are given back, its blocks are freed, the journal is told. So one thread does it, behind all others, and rests after
+each file for a multiple of the time that it took.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ cdef enum:
 cdef struct AddressCount:
     AddressCount *next
     int32_t count
-    int32_t own_max            # of max.connections.per.ip.overrides; -1: the general one. One with its own stays for good
+    int32_t own_max            # of max.connections.per.ip.overrides; -1: the general one. One with its own stays
     uint8_t v6
     uint8_t host[16]
 
@@ -31,15 +31,17 @@ cdef struct Admission:
     int32_t per_address_max        # max.connections.per.ip: further ones are closed at once
     int32_t open
     int32_t waiting                # accepting stands still until someone leaves
-    AddressCount **buckets         # NULL: addresses are not counted
-    int32_t rate                   # max.connection.creation.rate, a second; INT32_MAX: any. Only the first loop looks at these
+    AddressCount **buckets         # counted whatever the limits are: they may come later
+    int32_t rate                   # max.connection.creation.rate, a second; INT32_MAX: any
     double allowance               # connections that may come at once, by now
     int64_t reckoned_us            # when `allowance` was
 
 cdef int accept_next(int listening_fd, Address *address) noexcept nogil
 
 cdef int admission_open(Admission *a, int32_t connections_max, int32_t per_address_max, int32_t rate) noexcept nogil
-cdef int admission_override(Admission *a, const Address *address, int32_t own_max) noexcept nogil   # before the loops run; 0 or -errno
+# Other limits from now on, without the overrides there were. Whoever is in stays in.
+cdef void admission_limit(Admission *a, int32_t connections_max, int32_t per_address_max, int32_t rate) noexcept nogil
+cdef int admission_override(Admission *a, const Address *address, int32_t own_max) noexcept nogil   # 0 or -errno
 # Milliseconds until one more may come (KIP-612); 0: now. admission_enter counts it.
 cdef int64_t admission_delay_ms(Admission *a, int64_t now_us) noexcept nogil
 cdef void admission_close(Admission *a) noexcept nogil

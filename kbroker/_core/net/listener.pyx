@@ -70,41 +70,66 @@ cdef int admission_open(Admission *a, int32_t connections_max, int32_t per_addre
     a.per_address_max = per_address_max
     a.rate = rate
     a.allowance = <double> rate * CONNECTION_RATE_WINDOW_S
-    return 0 if per_address_max == INT32_MAX else count_addresses(a)
-
-
-cdef int count_addresses(Admission *a) noexcept nogil:
-    if a.buckets == NULL:
-        a.buckets = <AddressCount **> calloc(ADDRESS_BUCKETS, sizeof(AddressCount *))
+    a.buckets = <AddressCount **> calloc(ADDRESS_BUCKETS, sizeof(AddressCount *))
     return 0 if a.buckets != NULL else -ENOMEM
+
+
+cdef void forget_overrides(Admission *a) noexcept nogil:
+    cdef AddressCount **at
+    cdef AddressCount *entry
+    cdef int32_t i
+    for i in range(ADDRESS_BUCKETS):
+        at = &a.buckets[i]
+        while at[0] != NULL:
+            entry = at[0]
+            entry.own_max = -1
+            if entry.count == 0:
+                at[0] = entry.next
+                free(entry)
+            else:
+                at = &entry.next
+
+
+cdef void admission_limit(Admission *a, int32_t connections_max, int32_t per_address_max, int32_t rate) noexcept nogil:
+    pthread_mutex_lock(&a.lock)
+    a.connections_max = connections_max
+    a.per_address_max = per_address_max
+    if rate != a.rate:
+        a.rate = rate
+        a.allowance = <double> rate * CONNECTION_RATE_WINDOW_S
+    forget_overrides(a)
+    pthread_mutex_unlock(&a.lock)
 
 
 cdef int admission_override(Admission *a, const Address *address, int32_t own_max) noexcept nogil:
     cdef AddressCount **at
-    if count_addresses(a) != 0:
-        return -ENOMEM
+    cdef AddressCount *entry
+    pthread_mutex_lock(&a.lock)
     at = find_count(a, address)
     if at[0] == NULL:
         at[0] = new_count(address)
-    if at[0] == NULL:
-        return -ENOMEM
-    at[0].own_max = own_max
-    return 0
+    entry = at[0]
+    if entry != NULL:
+        entry.own_max = own_max
+    pthread_mutex_unlock(&a.lock)
+    return 0 if entry != NULL else -ENOMEM
 
 
 cdef int64_t admission_delay_ms(Admission *a, int64_t now_us) noexcept nogil:
     # Kafka measures the rate over a window of ten seconds, so that many may come at once after a pause.
-    cdef double most = <double> a.rate * CONNECTION_RATE_WINDOW_S
-    if a.rate == INT32_MAX:
-        return 0
+    cdef int64_t delay_ms = 0
+    pthread_mutex_lock(&a.lock)
     if a.rate == 0:
-        return INT32_MAX
-    if a.reckoned_us > 0:
-        a.allowance = min(most, a.allowance + (now_us - a.reckoned_us) * 1e-6 * a.rate)
-    a.reckoned_us = now_us
-    if a.allowance < 1:
-        return 1 + <int64_t> ((1 - a.allowance) * 1000 / a.rate)
-    return 0
+        delay_ms = INT32_MAX
+    elif a.rate != INT32_MAX:
+        if a.reckoned_us > 0:
+            a.allowance += (now_us - a.reckoned_us) * 1e-6 * a.rate
+        a.allowance = min(a.allowance, <double> a.rate * CONNECTION_RATE_WINDOW_S)
+        a.reckoned_us = now_us
+        if a.allowance < 1:
+            delay_ms = 1 + <int64_t> ((1 - a.allowance) * 1000 / a.rate)
+    pthread_mutex_unlock(&a.lock)
+    return delay_ms
 
 
 cdef AddressCount *new_count(const Address *address) noexcept nogil:
@@ -158,18 +183,16 @@ cdef bint admission_full(Admission *a) noexcept nogil:
 cdef bint admission_enter(Admission *a, const Address *address) noexcept nogil:
     cdef AddressCount **at
     cdef AddressCount *entry
-    cdef bint welcome = True
+    cdef bint welcome
     pthread_mutex_lock(&a.lock)
-    if a.buckets != NULL:
-        at = find_count(a, address)
-        entry = at[0]
-        if entry == NULL and a.per_address_max > 0:
-            entry = new_count(address)
-            at[0] = entry
-        welcome = entry != NULL and entry.count < (entry.own_max if entry.own_max >= 0 else a.per_address_max)
-        if welcome:
-            entry.count += 1
+    at = find_count(a, address)
+    entry = at[0]
+    if entry == NULL and a.per_address_max > 0:
+        entry = new_count(address)
+        at[0] = entry
+    welcome = entry != NULL and entry.count < (entry.own_max if entry.own_max >= 0 else a.per_address_max)
     if welcome:
+        entry.count += 1
         a.open += 1
     a.allowance -= 1                     # whoever is turned away has been a connection too
     pthread_mutex_unlock(&a.lock)
@@ -182,14 +205,13 @@ cdef bint admission_leave(Admission *a, const Address *address) noexcept nogil:
     cdef bint waiting
     pthread_mutex_lock(&a.lock)
     a.open -= 1
-    if a.buckets != NULL:
-        at = find_count(a, address)
-        entry = at[0]
-        if entry != NULL:
-            entry.count -= 1
-            if entry.count == 0 and entry.own_max < 0:
-                at[0] = entry.next
-                free(entry)
+    at = find_count(a, address)
+    entry = at[0]
+    if entry != NULL:
+        entry.count -= 1
+        if entry.count == 0 and entry.own_max < 0:
+            at[0] = entry.next
+            free(entry)
     waiting = a.waiting
     a.waiting = 0
     pthread_mutex_unlock(&a.lock)

@@ -12,6 +12,8 @@ from confluent_kafka import admin as confluent_admin
 
 import kbroker
 from kbroker.observe.logging import BrokerLog
+from kbroker.protocol import messages
+from kbroker.tests.integration.wire import Connection
 
 names: Any = confluent_admin  # re-exported names, which the library's hints do not say
 Start = Callable[..., kbroker.Broker]
@@ -82,3 +84,38 @@ def test_what_changes_nothing_is_told_when_it_is_set_and_at_the_next_start(start
 def test_a_client_is_told_why_a_setting_is_refused(broker: kbroker.Broker) -> None:
     with pytest.raises(KafkaException, match=r"Cannot update these configs dynamically: \[num\.partitions\]"):
         alter(broker, "BROKER", "1", num_partitions="5")
+
+
+def limit_connections(asking: Connection, **settings: str | None) -> int:
+    request = messages.IncrementalAlterConfigsRequest
+    entries = [
+        request.AlterableConfig(name=name.replace("_", "."), config_operation=0 if value else 1, value=value)
+        for name, value in settings.items()
+    ]
+    resource = request.AlterConfigsResource(resource_type=4, resource_name="1", configs=entries)
+    (answer,) = asking.ask(request(resources=[resource]), 1).responses
+    return int(answer.error_code)
+
+
+def test_limits_of_connections_hold_at_once_and_after_a_restart(start_broker: Start, tmp_path: Path) -> None:
+    stream = io.StringIO()
+    broker = start_broker(tmp_path, log=BrokerLog("json", stream=stream))
+    with Connection(broker.port) as first:
+        assert limit_connections(first, max_connections_per_ip="1") == 0
+        with Connection(broker.port) as second:
+            assert second.is_closed()
+        overrides = "nowhere.invalid:7,127.0.0.1:2"
+        assert limit_connections(first, max_connections_per_ip_overrides=overrides) == 0
+        with Connection(broker.port) as second, Connection(broker.port) as third:
+            assert third.is_closed()
+            assert limit_connections(second, max_connections_per_ip_overrides=None) == 0
+        assert "nowhere.invalid, which has no address" in stream.getvalue()
+        assert warnings(stream) == []
+    broker.stop()
+    again = start_broker(tmp_path)
+    with Connection(again.port) as first:
+        with Connection(again.port) as second:
+            assert second.is_closed()
+        assert limit_connections(first, max_connections_per_ip=None) == 0
+        with Connection(again.port) as second:
+            assert limit_connections(second, max_connections_per_ip=None) == 0

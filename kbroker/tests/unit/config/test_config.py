@@ -172,7 +172,7 @@ def test_run_time_settings_of_a_broker_that_change_nothing_are_named() -> None:
         "background.threads": "11",
         "num.replica.fetchers": "1",
         "message.max.bytes": "5",
-        "max.connections": "7",
+        "num.network.threads": "7",
         "leader.replication.throttled.rate": "8",
         "sasl.jaas.config": "secret",
         "some.plugin": "secret",
@@ -181,7 +181,7 @@ def test_run_time_settings_of_a_broker_that_change_nothing_are_named() -> None:
         (one.name, one.value, one.sentence.partition("but ")[2]) for one in Config().unsupported_dynamic(changed)
     ] == [
         ("background.threads", "11", "it has no effect yet."),
-        ("max.connections", "7", "it has an effect only as given at start."),
+        ("num.network.threads", "7", "it has an effect only as given at start."),
         ("leader.replication.throttled.rate", "8", "it has no effect yet."),
         ("sasl.jaas.config", "(hidden)", "it has no effect yet."),
         ("some.plugin", "(hidden)", "there is no such setting here."),
@@ -304,10 +304,18 @@ def test_memory_for_requests_holds_at_least_one_of_the_largest() -> None:
 def test_limits_of_single_addresses_are_read() -> None:
     name = "max.connections.per.ip.overrides"
     config = Config({name: "127.0.0.1:200, some.host:3,[::1]:0", "max.connections.per.ip": "0"})
-    assert config.per_ip_overrides == [("127.0.0.1", 200), ("some.host", 3), ("::1", 0)]
+    assert config.per_ip_overrides() == [("127.0.0.1", 200), ("some.host", 3), ("::1", 0)]
     assert config.unsupported == []
     for wrong in ("127.0.0.1", ":5", "host:many"):
         with pytest.raises(ConfigError, match="write it as host:count"):
             Config({name: wrong})
     with pytest.raises(ConfigError, match="can be zero only if"):
         Config({"max.connections.per.ip": "0"})
+
+
+def test_a_cleaner_thread_has_more_than_a_megabyte_to_dedupe_with() -> None:
+    name = "log.cleaner.dedupe.buffer.size"
+    Config({name: "2097154", "log.cleaner.threads": "2"})
+    for refused in ("2097153", "1000"):
+        with pytest.raises(ConfigError, match=r"^log\.cleaner\.dedupe\.buffer\.size must be at least 1MB per"):
+            Config({name: refused, "log.cleaner.threads": "2"})

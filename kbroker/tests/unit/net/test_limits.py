@@ -255,3 +255,23 @@ def test_connections_faster_than_their_rate_wait_in_the_backlog(house: House) ->
 def test_what_is_not_an_address_is_refused() -> None:
     with pytest.raises(ValueError, match="4 or 16 bytes"):
         Core(BrokerClock(), node_id=1, per_ip_overrides=[(b"abc", 1)])
+
+
+def test_limits_that_change_hold_for_whoever_comes_next(house: House) -> None:
+    core, port = house.core(max_connections=2, network_threads=2)
+    held = [house.connect(port) for _ in range(2)]
+    eventually(lambda: core.counters()["connections_open"] == 2)
+    waiting = house.connect(port)
+    core.limit_connections(10, 3, [], 2**31 - 1)  # the one that waits is let in; those before it were counted
+    eventually(lambda: core.counters()["connections_open"] == 3)
+    assert closed_by_server(house.connect(port))
+    core.limit_connections(10, 0, [(b"\x7f\0\0\x01", 4)], 2**31 - 1)
+    house.connect(port)
+    eventually(lambda: core.counters()["connections_open"] == 4)
+    core.limit_connections(10, 1, [], 2**31 - 1)  # the override is gone; nobody is turned out
+    assert closed_by_server(house.connect(port))
+    assert core.counters()["connections_open"] == 4
+    for one in (*held, waiting):
+        one.close()
+    eventually(lambda: core.counters()["connections_open"] == 1)
+    assert core.counters()["connections_closed"]["too_many_from_address"] == 2
