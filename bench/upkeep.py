@@ -53,8 +53,8 @@ Written by `make upkeep`, last for commit {commit} at {at}. Medians of {rounds} 
 {table}
 - One producer sends a record of 100 bytes about every millisecond, acks=all, one at a time.
 - **At work** begins when a topic of {compacted} MiB, of whose records every second one is outdated, may be compacted,
-  and {retired} MiB of other topics, in segments of {small} and {large} MiB, are past their retention. It ends when the old
-  files are gone. The broker shares the machine's {cores} cores, page cache and disk with the client.
+  and {retired} MiB of other topics, in segments of {small} and {large} MiB, are past their retention. It ends when the
+  old files are gone. The broker shares the machine's {cores} cores, page cache and disk with the client.
 - **p99 at work / idle** is the median of each round's own ratio.
 """
 
