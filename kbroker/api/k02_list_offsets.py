@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kbroker._core.errors import Err
+from kbroker._core.log.partition_log import LogError
 from kbroker.api.context import Context
 from kbroker.api.leadership import find_leader
 from kbroker.api.registry import api
@@ -80,7 +81,10 @@ def _answer(
         return Answer(partition_index=one.partition_index, error_code=error)
     log = partition.log
     bound = _bound(request, log)
-    offset, timestamp, epoch = _look_up(log, partition, one.timestamp, bound)
+    try:
+        offset, timestamp, epoch = _look_up(log, partition, one.timestamp, bound)
+    except LogError as problem:  # its files cannot be read; the other partitions' can
+        return Answer(partition_index=one.partition_index, error_code=problem.code)
     answer = Answer(partition_index=one.partition_index, offset=offset, timestamp=timestamp)
     if ctx.api_version >= 4:
         answer.leader_epoch = epoch

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kbroker._core.log.partition_log import Found
+from kbroker._core.log.partition_log import Found, LogError
 from kbroker.protocol.messages import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kbroker.tests.unit.api.desk import Desk, FakePartition
 
@@ -70,6 +70,22 @@ def list_offsets(
 def test_every_timestamp_finds_its_offset(timestamp: int, expected: tuple[int, int, int]) -> None:
     found = list_offsets(desk_with_log(), timestamp)
     assert (found.error_code, (found.offset, found.timestamp, found.leader_epoch)) == (0, expected)
+
+
+class UnreadableLog(Log):
+    """Its index cannot be read."""
+
+    def offset_for_timestamp(self, timestamp: int) -> Found | None:
+        raise LogError(56)
+
+
+def test_a_log_that_cannot_be_read_costs_only_its_own_answer() -> None:
+    desk = desk_with_log()
+    desk.replicas.partitions["t", 1] = FakePartition(UnreadableLog(), leader_epoch=3)
+    both = [ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=41) for index in (0, 1)]
+    asked = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=both)
+    (answer,) = desk.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), 11).topics
+    assert [(one.error_code, one.offset) for one in answer.partitions] == [(0, 5), (56, -1)]
 
 
 @pytest.mark.parametrize(("timestamp", "since"), [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11)])
