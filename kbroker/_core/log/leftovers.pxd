@@ -4,6 +4,7 @@
 #
 # A cleaner writes X.log.cleaned, renames it X.log.swap, renames the segments it replaces X.log.deleted, and at last
 # renames .swap away. So `.cleaned` was never part of the log and goes; `.deleted` no longer is and goes; a `.swap` is
-# whole and replaces every segment that begins within its range. Where a `.cleaned` lies at or before a `.swap`, an
+# whole and replaces every segment that begins within its range; one that is not, beside the first it would replace, was
+# damaged later and goes. Where a `.cleaned` lies at or before a `.swap`, an
 # oversized segment was being split and not all parts were ready: then the swaps go and the originals stay.
 cdef int clear_leftovers(const char *directory) noexcept nogil

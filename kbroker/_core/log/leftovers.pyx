@@ -10,7 +10,7 @@ from kbroker._core.log.files cimport (
     size_of_file,
 )
 from kbroker._core.log.segment cimport Walk, walk_begin, walk_header, walk_next
-from kbroker._core.record.batch cimport batch_last_offset
+from kbroker._core.record.batch cimport batch_base_offset, batch_last_offset
 
 cdef enum:
     SUFFIXES = 4             # all but the snapshot, which is the producers'
@@ -21,7 +21,8 @@ cdef inline int file_at(int i) noexcept nogil:
     return (i + 1) % SUFFIXES
 
 
-cdef int end_of_swap(const char *directory, int64_t base_offset, int64_t *end_offset) noexcept nogil:
+cdef int end_of_swap(const char *directory, int64_t base_offset, int64_t *end_offset, bint *whole) noexcept nogil:
+    # Where the swap's offsets end, and whether it is batches from its first byte to its last.
     cdef char path[PATH_BYTES]
     cdef Walk w
     cdef const uint8_t *header
@@ -40,10 +41,21 @@ cdef int end_of_swap(const char *directory, int64_t base_offset, int64_t *end_of
         header = walk_header(&w)
         if header == NULL:
             break
+        if batch_base_offset(header) < end_offset[0] or batch_last_offset(header) < batch_base_offset(header):
+            break
         end_offset[0] = batch_last_offset(header) + 1
         walk_next(&w, header)
+    whole[0] = size > 0 and w.position == size
     close_file(fd)
     return w.error if size >= 0 else <int> size
+
+
+cdef bint is_among(const Offsets *o, int64_t offset) noexcept nogil:
+    cdef int32_t i
+    for i in range(o.count):
+        if o.items[i] == offset:
+            return True
+    return False
 
 
 cdef int remove_segment(const char *directory, int64_t base_offset, const char *ending) noexcept nogil:
@@ -69,8 +81,12 @@ cdef int rename_swap(const char *directory, int64_t base_offset) noexcept nogil:
 
 cdef int finish_swap(const char *directory, int64_t base_offset, const Offsets *logs) noexcept nogil:
     cdef int64_t end_offset = 0
+    cdef bint whole = False
     cdef int32_t i
-    cdef int rc = end_of_swap(directory, base_offset, &end_offset)
+    cdef int rc = end_of_swap(directory, base_offset, &end_offset, &whole)
+    if rc == 0 and not whole and is_among(logs, base_offset):
+        # Damaged, and what it should replace is all there: the first original goes first. It is compacted once more.
+        return remove_segment(directory, base_offset, ".swap")
     for i in range(logs.count):
         if rc == 0 and base_offset <= logs.items[i] and (logs.items[i] < end_offset or logs.items[i] == base_offset):
             rc = remove_segment(directory, logs.items[i], "")

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from kbroker.tests.unit.log.batches import batch, offsets
 from kbroker.tests.unit.log.conftest import OpenLog
 
@@ -50,3 +52,13 @@ def test_a_split_that_was_not_ready_is_undone(open_log: OpenLog, tmp_path: Path)
     log = open_log()
     assert offsets(log) == list(range(8))
     assert not [path.name for path in directory.iterdir() if path.suffix in {".swap", ".cleaned"}]
+
+
+@pytest.mark.parametrize("content", [b"", b"noise" * 50, batch(2)[:-1], batch(2, base_offset=2) + b"x" * 70])
+def test_a_damaged_swap_does_not_replace_what_is_whole(open_log: OpenLog, tmp_path: Path, content: bytes) -> None:
+    three_segments(open_log)
+    directory = tmp_path / "topic-0"
+    (directory / f"{2:020d}.log.swap").write_bytes(content)
+    log = open_log()
+    assert offsets(log) == list(range(8))
+    assert not list(directory.glob("*.swap"))
