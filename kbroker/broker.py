@@ -256,7 +256,6 @@ class _Node:
 
         self._controller = await Controller.open(config, clock, self._log_dirs)
         self._undo.append(self._controller.close)
-        self._lost = self._log_dirs.lost_directories()
         self._replicas = Replicas(config, self._log_dirs, views)
         self._replicas.tell_directories_with(self._controller.assign_directories)
         self._replicas.tell_offline_with(self._on_offline)
@@ -545,19 +544,23 @@ class _Node:
         for home in self._log_dirs.dirs:
             for broken in home.broken:
                 self._log.warning("a checkpoint cannot be read and is made anew", reason=str(broken))
-        for topic, partition, offset in self._lost:
+        for topic, partition, end, flushed in self._log_dirs.losses():
             self._log.error(
-                "a partition's directory is gone: it starts empty", topic=topic, partition=partition, offset=offset
+                "records that were on the disk are gone",
+                topic=topic,
+                partition=partition,
+                log_end_offset=end,
+                flushed_to=flushed,
             )
         for (topic, partition), log in self._log_dirs.logs.items():
             for note in log.recovery_notes:
                 self._log.warning(
-                    "a partition was repaired",
+                    "a log was repaired",
                     topic=topic,
                     partition=partition,
-                    segment=note.segment_base_offset,
+                    segment=f"{note.segment_base_offset:020}",
                     offset=note.offset,
-                    bytes=note.bytes,
+                    bytes_cut=note.bytes,
                     reason=note.reason,
                 )
 

@@ -54,6 +54,7 @@ DELETED, STRAY, FUTURE = "-delete", "-stray", "-future"
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9._-]{1,255}")
 _UUID = re.compile(r"[A-Za-z0-9_-]{22}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_INDEX = re.compile(r"[0-9]{1,10}")
 _PARTITION = re.compile(rf".+-[0-9]+|.+\.[0-9a-f]{{32}}({DELETED}|{STRAY}|{FUTURE})")
 
 # What each checkpoint file tells of the logs of one directory.
@@ -325,11 +326,11 @@ class LogDirs:
         """(directory, topic, partition, topic id) of what is on disk and neither being deleted nor stray."""
         for home in self.live:
             names: list[str] = []
-            with _blaming(home), os.scandir(home.path) as entries:
-                names = sorted(entry.name for entry in entries if entry.is_dir())
+            with _blaming(home):
+                names = _directories_in(home.path)
             for name in names:
                 topic, _, partition = name.rpartition("-")
-                if topic and partition.isdigit() and name != METADATA_DIRECTORY:
+                if topic and _INDEX.fullmatch(partition) and name != METADATA_DIRECTORY:
                     path = home.path / name
                     yield path, topic, int(partition), read_topic_id(path)
 
@@ -338,19 +339,17 @@ class LogDirs:
         for home in self.dirs:
             if home.clean:
                 return home.path / CLEAN_SHUTDOWN
-            with os.scandir(home.path) as entries:
-                for entry in entries:
-                    if entry.is_dir() and entry.name != METADATA_DIRECTORY and _PARTITION.fullmatch(entry.name):
-                        return home.path / entry.name
+            for name in _directories_in(home.path):
+                if name != METADATA_DIRECTORY and _PARTITION.fullmatch(name):
+                    return home.path / name
         return None
 
-    def lost_directories(self) -> list[tuple[str, int, int]]:
-        """(topic, partition, offset) of what the checkpoints know and no directory has any more."""
+    def losses(self) -> list[tuple[str, int, int, int]]:
+        """(topic, partition, end, flushed) of open logs that end before what the checkpoint says was on the disk."""
         return [
-            (topic, partition, offset)
-            for home in self.dirs
-            for (topic, partition), offset in home.recovery_points.items()
-            if offset > 0 and not os.path.lexists(home.path / f"{topic}-{partition}")
+            (*key, log.log_end_offset, home.recovery_points[key])
+            for key, log in self.logs.items()
+            if (home := self._home[key]).recovery_points.get(key, 0) > log.log_end_offset
         ]
 
     def set_aside_strays(self, owned: Mapping[tuple[str, int], bytes]) -> list[Path]:
@@ -724,13 +723,13 @@ def _offsets(home: LogDir, name: str) -> Offsets:
 def _trace_of_data(path: Path) -> str | None:
     """What tells that a directory without an owner's name had one."""
     files = {METADATA_DIRECTORY, BOOTSTRAP, CLEAN_SHUTDOWN, RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS}
-    with os.scandir(path) as entries:
-        names = sorted(
-            entry.name
-            for entry in entries
-            if entry.name in files or (entry.is_dir() and _PARTITION.fullmatch(entry.name) is not None)
-        )
-    return names[0] if names else None
+    partitions = (name for name in _directories_in(path) if _PARTITION.fullmatch(name))
+    return next(partitions, None) or next((name for name in sorted(files) if os.path.lexists(path / name)), None)
+
+
+def _directories_in(path: Path) -> list[str]:
+    """A name that leads nowhere, or in a circle, is none."""
+    return sorted(name for name in os.listdir(path) if os.path.isdir(path / name))
 
 
 def _read_marker(path: Path) -> tuple[bool, int]:

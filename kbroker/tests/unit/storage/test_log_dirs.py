@@ -136,14 +136,19 @@ def test_a_marker_that_cannot_be_removed_is_refused(tmp_path: Path) -> None:
     dirs.release()
 
 
-def test_a_checkpoint_tells_of_directories_that_are_gone(tmp_path: Path) -> None:
+def test_a_log_that_ends_before_its_checkpoint_has_lost_records(tmp_path: Path) -> None:
     dirs = open_dirs(tmp_path)
     log = dirs.open_log("t", 0, random_uuid(), {})
     log.append(build_batch([Record(timestamp=1, value=b"v")]))
     dirs.close(broker_epoch=1)
+    again = open_dirs(tmp_path)
+    again.open_log("t", 0, log.topic_id, {})
+    assert again.losses() == []
+    again.release()
     shutil.rmtree(tmp_path / "t-0")
     again = open_dirs(tmp_path)
-    assert again.lost_directories() == [("t", 0, 1)]
+    again.open_log("t", 0, log.topic_id, {})
+    assert again.losses() == [("t", 0, 0, 1)]
     again.release()
 
 
