@@ -1,5 +1,8 @@
 """`kbroker doctor`: can a broker run here, and what is the state of its data directory? One line a check; exit code 1
 if one fails.
+
+`--deep` reads all of a data directory instead: 0 when it is sound, 1 when something was found, 2 when it cannot be
+looked at, because a broker has it, or because it is none.
 """
 
 from __future__ import annotations
@@ -34,11 +37,16 @@ class Finding(NamedTuple):
     "--port", type=click.IntRange(1, 65535), default=9092, show_default=True, help="The port a broker would listen on."
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address it would listen on.")
-def command(data_dir: Path | None, port: int, host: str) -> None:
+@click.option("--deep", is_flag=True, help="Read the whole data directory instead, and name what is damaged in it.")
+def command(data_dir: Path | None, port: int, host: str, deep: bool) -> None:
     """Check whether a broker can run here, and what a data directory holds."""
     from kbroker.config import Config
 
     directory = data_dir if data_dir is not None else Config().log_dirs[0]
+    if deep:
+        from kbroker.cli.deep import look
+
+        sys.exit(look(directory))
     findings = [
         *check_python(),
         *check_codecs(),

@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "api": {"protocol", "errors", "cluster", "quorum", "storage", "config", "_core", "coordinator"},
     "gateway": {"api", "protocol", "errors", "_core", "observe"},
     "broker": {"*"},
-    "cli": {"broker", "listeners", "config", "errors", "storage", "observe", "protocol", "_core"},
+    "cli": {"broker", "listeners", "config", "errors", "storage", "quorum", "observe", "protocol", "_core"},
     "__main__": {"cli"},
     "__init__": {"broker"},
 }

@@ -243,8 +243,8 @@ cdef int take_good(State *s, const uint8_t *batch, int64_t size) noexcept nogil:
     return 0
 
 
-cdef int take_bad(State *s, int64_t end, const char *reason) noexcept nogil:
-    tell(s, OF_LOG, s.position, s.next_offset, end - s.position, reason)
+cdef int take_bad(State *s, int64_t end, int64_t offset, const char *reason) noexcept nogil:
+    tell(s, OF_LOG, s.position, offset, end - s.position, reason)
     if s.damaged_at < 0:
         s.damaged_at = s.position
     match_index(s, s.position, 0, False)
@@ -279,19 +279,19 @@ cdef int take_one(State *s) noexcept nogil:
         return <int> n
     batch = at(s, s.position)
     if left < BATCH_HEADER_BYTES:
-        rc = take_bad(s, s.size_bytes, b"a batch header is cut short")
+        rc = take_bad(s, s.size_bytes, s.next_offset, b"a batch header is cut short")
         s.position = s.size_bytes
         return rc
     if not is_header(batch, left):
         reason = b"the bytes are not a record batch"
         if batch_magic(batch) == 2:
             reason = b"a batch states an impossible length"
-            if <int32_t> load_be32(batch + 8) > 0:
+            if <int32_t> load_be32(batch + 8) >= BATCH_MIN_LENGTH:
                 reason = b"a batch is cut short"
         end = next_good(s, s.position)
         if end < 0:
             return <int> end
-        rc = take_bad(s, end, reason)
+        rc = take_bad(s, end, s.next_offset, reason)
         s.position = end
         return rc
     size = batch_size_bytes(batch)
@@ -300,7 +300,7 @@ cdef int take_one(State *s) noexcept nogil:
         return <int> n
     batch = at(s, s.position)
     if check_batch(batch, n) != NONE:
-        base = batch_base_offset(batch)
+        base = batch_base_offset(batch) if is_within(s, batch, s.next_offset) else s.next_offset
         end = s.position + size
         if end < s.size_bytes:               # is the length to be believed?
             n = have(s, s.position, size + BATCH_HEADER_BYTES)
@@ -311,11 +311,11 @@ cdef int take_one(State *s) noexcept nogil:
                 end = next_good(s, s.position)
                 if end < 0:
                     return <int> end
-        rc = take_bad(s, end, b"a batch does not match its checksum")
+        rc = take_bad(s, end, base, b"a batch does not match its checksum")
         s.position = end
         return rc
     if not is_within(s, batch, s.next_offset) or is_led_astray(s, size, batch):
-        rc = take_bad(s, s.position + size, b"a batch does not follow the one before it")
+        rc = take_bad(s, s.position + size, s.next_offset, b"a batch does not follow the one before it")
         s.position += size
         return rc
     batch = at(s, s.position)                # the window may have moved
