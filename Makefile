@@ -7,7 +7,7 @@ PORT   ?= 9092
 TIMES  := build/layer-seconds.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test install lint unit compat spark campaigns fuzz sanitize crash million crowd wireload race partitions upkeep micro generate annotate clean
+.PHONY: help build run test install lint unit compat spark campaigns fuzz sanitize crash decay million crowd wireload race partitions upkeep micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -39,7 +39,7 @@ test:            ## everything: build, lint, unit, compat, Spark, short campaign
 	$(call layer,unit and property,$(MAKE) --no-print-directory unit)
 	$(call layer,compat (real clients and Apache),$(MAKE) --no-print-directory compat)
 	$(call layer,spark,$(MAKE) --no-print-directory spark)
-	$(call layer,campaigns (fuzz and crash),$(MAKE) --no-print-directory campaigns)
+	$(call layer,campaigns (fuzz, crash, decay),$(MAKE) --no-print-directory campaigns)
 	@echo "── seconds per layer"; cat $(TIMES)
 
 install:         ## pip install in an empty environment, then the installed command starts and stops a broker
@@ -64,6 +64,7 @@ spark: build     ## PySpark through format("kafka")
 campaigns: build ## short runs of the slow campaigns
 	$(PY) -m bench.campaigns.fuzz --frames 40000 --seed 1
 	$(PY) -m bench.campaigns.crash --cycles 8 --seed 1
+	$(PY) -m bench.campaigns.decay --rounds 16 --seed 1
 
 fuzz: build      ## attacks by name, then FRAMES=… mutated requests through real sockets (SEED=…)
 	$(PY) -m bench.campaigns.fuzz --frames $(or $(FRAMES),2000000) $(if $(SEED),--seed $(SEED))
@@ -78,6 +79,9 @@ sanitize: build  ## INPUTS=… for the parsers and FRAMES=… through sockets, u
 
 crash: build     ## CYCLES=… of kill -9 under acks=all load, reopened and judged (SEED=…)
 	$(PY) -m bench.campaigns.crash --cycles $(or $(CYCLES),200) $(if $(SEED),--seed $(SEED))
+
+decay: build     ## ROUNDS=… data directories damaged at random, served or refused, judged by Apache (SEED=…)
+	$(PY) -m bench.campaigns.decay --rounds $(or $(ROUNDS),300) --apache $(if $(SEED),--seed $(SEED))
 
 million: build   ## a million records through every client and codec
 	$(PY) -m compat_tests.million

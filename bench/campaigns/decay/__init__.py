@@ -1,0 +1,1 @@
+"""A data directory that decays: see __main__.py."""
