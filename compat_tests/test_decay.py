@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,57 @@ def test_a_flipped_byte_reaches_the_client_as_from_apache(
     results.add(Row("data directory", "a flipped byte in a settled segment reaches the client's check", same))
     assert ours == apaches
     assert ours == {"librdkafka": ["offset 0", "_BAD_MSG"], "kafka-python": ["offset 0", "CorruptRecordError"]}
+
+
+def _topics_after(kind: Any, data_directory: Path) -> list[str] | str:
+    """Whom a start on this directory serves, or that it is refused."""
+    broker = kind.on_data_directory(data_directory)
+    try:
+        broker.start()
+    except AssertionError:
+        return "refused"
+    try:
+        talk = Talk(broker.bootstrap, "who")
+        topics = talk.quietly("Metadata", 12, {"topics": None})["topics"]
+        talk.close()
+        return sorted(topic["name"] for topic in topics)
+    finally:
+        broker.kill()
+
+
+@pytest.fixture(scope="module")
+def crashed_apache(java_tools: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three topics, one after the other, and a kill."""
+    with ApacheKafka(tmp_path_factory.mktemp("crashed")) as apache:
+        talk = Talk(apache.bootstrap, "meta")
+        for _ in range(3):
+            talk.topic()
+        talk.close()
+        apache.kill()
+    return apache.data_directory
+
+
+def test_a_missing_quorum_state_is_made_from_the_log_by_both(crashed_apache: Path, tmp_path: Path) -> None:
+    told = {}
+    for kind in (KBroker, ApacheKafka):
+        copy = tmp_path / kind.name / "data"
+        shutil.copytree(crashed_apache, copy)
+        (copy / "__cluster_metadata-0" / "quorum-state").unlink()
+        told[kind.name] = _topics_after(kind, copy)
+    assert told["kbroker"] == told["apache"] == ["w-meta-1", "w-meta-2", "w-meta-3"]
+
+
+def test_a_damaged_metadata_log_is_refused_where_apache_goes_on_without_its_topics(
+    crashed_apache: Path, tmp_path: Path
+) -> None:
+    """On purpose: docs/operations.md, "When a disk decays"."""
+    told = {}
+    for kind in (KBroker, ApacheKafka):
+        copy = tmp_path / kind.name / "data"
+        shutil.copytree(crashed_apache, copy)
+        path = min(copy.glob("__cluster_metadata-0/*.log"))
+        data = bytearray(path.read_bytes())
+        data[data.index(b"w-meta-2")] ^= 1
+        path.write_bytes(data)
+        told[kind.name] = _topics_after(kind, copy)
+    assert told == {"kbroker": "refused", "apache": ["w-meta-1"]}
