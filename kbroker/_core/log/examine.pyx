@@ -12,6 +12,7 @@ from collections import namedtuple
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.errno cimport EIO, ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memchr
 
 from kbroker._core.errors cimport NONE
 from kbroker._core.limits cimport DECOMPRESSED_BATCH_MAX_BYTES
@@ -33,6 +34,7 @@ Fault = namedtuple("Fault", "suffix position offset bytes reason")
 cdef enum:
     WINDOW_BYTES = 4194304
     FAULTS_MAX = 200             # of one segment; more are counted
+    MAGIC_AT = 16
     UNREAD_MAX = 4096            # batches of one step that only Python can inflate
     OFFSET_ENTRY = 8
     TIME_ENTRY = 12
@@ -134,6 +136,7 @@ cdef int64_t next_good(State *s, int64_t position) noexcept nogil:
     # The first place behind `position` where a whole batch of a later offset begins; the file's end: none. -errno.
     cdef int64_t n, left
     cdef const uint8_t *b
+    cdef void *found
     while True:
         position += 1
         left = s.size_bytes - position
@@ -143,6 +146,10 @@ cdef int64_t next_good(State *s, int64_t position) noexcept nogil:
         if n < 0:
             return n
         b = at(s, position)
+        if batch_magic(b) != 2:              # on to the next byte that could be one
+            found = memchr(b + MAGIC_AT, 2, n - MAGIC_AT)
+            position += (<const uint8_t *> found - (b + MAGIC_AT) if found != NULL else n - MAGIC_AT) - 1
+            continue
         if not is_header(b, left) or not is_within(s, b, s.next_offset):
             continue
         n = have(s, position, batch_size_bytes(b))

@@ -12,7 +12,8 @@ from kbroker._core.log.leader_epochs cimport epochs_end_offset, epochs_latest
 from kbroker._core.log.offset_index cimport position_before_offset, position_before_position
 from kbroker._core.log.open_files cimport files_open_indexes, files_open_log
 from kbroker._core.log.segment cimport (
-    Segment, Walk, segment_load_max_timestamp, segment_release, segment_retain, walk_begin, walk_header, walk_next,
+    Segment, Walk, segment_load_max_timestamp, segment_rebuild_indexes, segment_release, segment_retain, walk_begin,
+    walk_header, walk_next,
 )
 from kbroker._core.log.sparse_index cimport index_floor
 from kbroker._core.log.state cimport READ_HINTS, RECENT_BATCHES, ReadHint, RecentBatch, active, go_offline, usable
@@ -56,6 +57,24 @@ cdef int64_t recent_position(const Log *log, int64_t offset) noexcept nogil:
     return -1
 
 
+cdef int doubt_indexes(Log *log, Segment *s) noexcept nogil:
+    # An entry leads to where no batch begins, or past what was looked for: they are made anew, once. -EIO: it was done, or
+    # the log itself is damaged; then what the entries behind the damage lead to is all that can still be found.
+    cdef Walk w
+    cdef const uint8_t *header
+    if s.indexes_doubted:
+        return -EIO
+    s.indexes_doubted = True
+    walk_begin(&w, s.fd, 0, s.size_bytes)
+    header = walk_header(&w)
+    while header != NULL:
+        walk_next(&w, header)
+        header = walk_header(&w)
+    if w.error != 0:
+        return w.error
+    return segment_rebuild_indexes(s, log.config.index_interval_bytes) if w.position == s.size_bytes else -EIO
+
+
 cdef int64_t position_of(Log *log, int32_t segment, int64_t offset) noexcept nogil:
     cdef Segment *s = log.segments[segment]
     cdef Walk w
@@ -82,13 +101,15 @@ cdef int64_t position_of(Log *log, int32_t segment, int64_t offset) noexcept nog
     if position < 0:
         return position
     walk_begin(&w, s.fd, position, s.size_bytes)
-    while True:
-        header = walk_header(&w)
-        if header == NULL:
-            break
+    header = walk_header(&w)
+    if position > 0 and w.error == 0 and (header == NULL or batch_base_offset(header) > offset):
+        rc = doubt_indexes(log, s)           # an entry names the batch that ends at or before what it is asked for
+        return rc if rc < 0 else position_of(log, segment, offset)
+    while header != NULL:
         if batch_last_offset(header) >= offset:
             return w.position
         walk_next(&w, header)
+        header = walk_header(&w)
     if w.error != 0:
         return w.error
     return w.position if w.position == s.size_bytes else -EBADMSG
@@ -110,6 +131,11 @@ cdef int64_t fitting_end(Log *log, Segment *s, int64_t position, int64_t end, in
     if position < 0:
         return position
     walk_begin(&w, s.fd, position if position > start else start, end)
+    if position > start and position < end and walk_header(&w) == NULL and w.error == 0:
+        rc = doubt_indexes(log, s)
+        if rc < 0 and rc != -EIO:
+            return rc
+        walk_begin(&w, s.fd, start, end)
     while True:
         header = walk_header(&w)
         if header == NULL:

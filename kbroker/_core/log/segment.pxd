@@ -34,6 +34,7 @@ cdef struct Segment:
     SparseIndex time_index
     TxnIndex txn_index
     bint indexes_adopted     # the index files were looked at (or made); before that count says nothing
+    bint indexes_doubted     # an entry led astray, and they were made anew once: the next fault is the log's own
     const char *directory    # the log's; NULL: a memfd, never closed before its time and without index files
     pthread_mutex_t *lock    # the log's, for whoever wants to close an idle segment
     int32_t in_use           # open_files: raised by every use, lowered by the passing hand
