@@ -81,8 +81,9 @@ def must_explain(directory: Path, torn: TornTail, topic_ids: Collection[bytes]) 
             record.topic_id for record in read_snapshot(directory / one.file_name) if isinstance(record, TopicRecord)
         }
     for _, path in segments_of(directory):
-        data = path.read_bytes()
-        for batch in read_batches(data[: torn.position] if path == torn.path else data):
+        with path.open("rb") as file:
+            data = file.read(torn.position if path == torn.path else -1)
+        for batch in read_batches(data):
             known |= {record.topic_id for record in batch.records if isinstance(record, TopicRecord)}
     if not known.issuperset(topic_ids):
         raise BrokenMetadataError(

@@ -35,11 +35,12 @@ from kbroker.quorum.frames import (
     snapshot_footer_batch,
     snapshot_header_batch,
 )
-from kbroker.storage.checkpoints import write_whole
+from kbroker.storage.checkpoints import read_small, write_whole
 from kbroker.storage.log_dirs import BOOTSTRAP
 
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _RECORDS_PER_BATCH = 1000
+_SNAPSHOT_MAX_BYTES = 1 << 30
 
 
 class SnapshotId(NamedTuple):
@@ -63,7 +64,7 @@ def read_snapshot(path: Path, membership: Membership | None = None) -> list[Mess
     kinds: list[int] = []
     expected = 0
     try:
-        for batch in read_batches(path.read_bytes()):
+        for batch in read_batches(read_small(path, _SNAPSHOT_MAX_BYTES)):
             if batch.header.base_offset != expected:
                 raise BrokenMetadataError(f"its record {expected} is missing")
             expected = batch.header.last_offset + 1

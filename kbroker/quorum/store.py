@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kbroker.quorum.core import NOBODY, Election
-from kbroker.storage.checkpoints import write_whole
+from kbroker.storage.checkpoints import read_small, write_whole
 from kbroker.storage.log_dirs import format_uuid
 
 FILE_NAME = "quorum-state"
@@ -31,7 +31,7 @@ def read_election(directory: Path) -> Election:
     """What was last persisted; a node that never voted is in epoch 0."""
     path = directory / FILE_NAME
     try:
-        content = path.read_bytes()
+        content = read_small(path)
     except FileNotFoundError:
         return Election()
     except OSError as problem:

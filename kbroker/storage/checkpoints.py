@@ -12,6 +12,7 @@ orders 1 815
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 
+SMALL_FILE_MAX_BYTES = 64 << 20  # a checkpoint of a million partitions
 Offsets = dict[tuple[str, int], int]
 _PARTITION = re.compile(r"[0-9]{1,10}")
 _OFFSET = re.compile(r"[0-9]{1,18}")
@@ -59,10 +61,19 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def read_small(path: Path, most: int = SMALL_FILE_MAX_BYTES) -> bytes:
+    """All of a file that is never large. OSError, also for one that is: damage must not fill the memory."""
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return content
+
+
 def read_offsets(path: Path) -> Offsets:
     """The file's offsets; none when there is no file, or when it is empty (a crash may leave it so)."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_small(path).decode().splitlines()
     except FileNotFoundError:
         return {}
     except UnicodeDecodeError:

@@ -26,6 +26,7 @@ from kbroker.storage.checkpoints import (
     BrokenCheckpointError,
     Offsets,
     read_offsets,
+    read_small,
 )
 from kbroker.storage.log_dirs import CLEAN_SHUTDOWN, METADATA_DIRECTORY, DataDirectoryError, parse_uuid, read_meta
 
@@ -42,7 +43,6 @@ _PARTITION_NAME = re.compile(r"(.+)-(\d{1,10})")
 _LEFTOVER = (".deleted", ".cleaned", ".swap", ".tmp")
 _TXN_ENTRY = struct.Struct(">hqqqq")
 _STEP_BYTES = 64 << 20
-_SMALL_FILE_MAX = 64 << 20
 
 Progress = Callable[[int], None]
 """Told how many more bytes of logs were read."""
@@ -176,7 +176,7 @@ def _read_segment(segment: Segment, clean: bool, progress: Progress) -> _Read:
 
 def _read_index(path: Path, width: int, findings: list[Finding]) -> bytes:
     try:
-        data = path.read_bytes()
+        data = read_small(path)
     except FileNotFoundError:
         return b""
     except OSError as problem:
@@ -216,7 +216,7 @@ def _examine_last_time(path: Path, times: bytes, max_timestamp: int) -> Iterator
 def _examine_txnindex(path: Path, base_offset: int, next_offset: int | None) -> Iterator[Finding]:
     """Aborted transactions: version, producer id, first and last offset, last stable offset."""
     try:
-        data = path.read_bytes()
+        data = read_small(path)
     except FileNotFoundError:
         return
     except OSError as problem:
@@ -274,7 +274,7 @@ def _examine_partition(directory: Path, reads: list[_Read], clean: bool) -> Iter
 def examine_snapshot(path: Path, end_offset: int | None = None) -> Iterator[Finding]:
     """Producer state: int16 version 1, crc32c of the rest, a count, entries of 46 bytes."""
     try:
-        data = path.read_bytes() if path.stat().st_size <= _SMALL_FILE_MAX else b""
+        data = read_small(path)
     except OSError as problem:
         yield Finding(path, -1, -1, f"cannot be read: {problem.strerror}", ADVICE_NONE)
         return
@@ -291,7 +291,7 @@ def examine_snapshot(path: Path, end_offset: int | None = None) -> Iterator[Find
 
 def read_epochs(path: Path) -> list[tuple[int, int]]:
     """(epoch, start offset); ValueError when the file is not of this form."""
-    words = path.read_bytes().decode("ascii").split()
+    words = read_small(path).decode("ascii").split()
     numbers = [int(word) if re.fullmatch(r"[0-9]{1,18}", word) else -1 for word in words]
     if len(numbers) < 2 or -1 in numbers or numbers[0] != 0 or len(numbers) != 2 + 2 * numbers[1]:
         raise ValueError("is not a leader-epoch checkpoint")
@@ -329,7 +329,7 @@ def _examine_epochs(path: Path, reads: list[_Read], end: int | None) -> Iterator
 
 def _examine_topic_id(path: Path) -> Iterator[Finding]:
     try:
-        lines = path.read_bytes().decode("ascii").splitlines()
+        lines = read_small(path).decode("ascii").splitlines()
         values = dict(line.split(": ", 1) for line in lines)
         parse_uuid(values["topic_id"])
         if values["version"] != "0":

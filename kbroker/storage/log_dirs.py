@@ -38,6 +38,7 @@ from kbroker.storage.checkpoints import (
     BrokenCheckpointError,
     Offsets,
     read_offsets,
+    read_small,
     sync_directory,
     write_offsets,
     write_whole,
@@ -147,7 +148,7 @@ def read_meta(directory: Path) -> MetaProperties | None:
     """None: the directory is not formatted. What makes no sense is refused: nothing else tells whose data it is."""
     path = directory / META_PROPERTIES
     try:
-        text = path.read_bytes().decode("ascii")
+        text = read_small(path).decode("ascii")
     except FileNotFoundError:
         return None
     except OSError as problem:
@@ -734,7 +735,7 @@ def _directories_in(path: Path) -> list[str]:
 
 def _read_marker(path: Path) -> tuple[bool, int]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_small(path).decode()
     except OSError:
         return False, -1
     except UnicodeDecodeError:

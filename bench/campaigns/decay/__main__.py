@@ -46,9 +46,9 @@ class Outcome(NamedTuple):
     left: list[Path]
 
 
-def read_all(patient: Patient) -> dict[Key, Content]:
+def read_all(patient: Patient, scanned: dict[Key, int | None] | None = None) -> dict[Key, Content]:
     with Client(patient.port) as client:
-        return {key: read(client, key) for key in nursery.PARTITIONS}
+        return {key: read(client, key, (scanned or {}).get(key)) for key in nursery.PARTITIONS}
 
 
 def read_by_librdkafka(patient: Patient, found: dict[Key, Content]) -> None:
@@ -117,7 +117,7 @@ def one_round(template: Path, truth: dict[Key, Content], data_dir: Path, chance:
                 f"one partition's damage keeps the broker from starting: {patient.refusal}"
             )
             return Outcome(harms, "refused", [])
-        found = read_all(patient)
+        found = read_all(patient, scanned)
         read_by_librdkafka(patient, found)
         ends = live_on(patient, found)
         patient.stop()  # then its log is whole

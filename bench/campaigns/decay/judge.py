@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import frames
+from bench.campaigns.decay import nursery
 from bench.campaigns.decay.rot import METADATA, Harm
 from bench.client import Client
-from kbroker._core.record.records import BrokenRecords, batches, iterate
+from kbroker._core.record.records import BatchHeader, BrokenRecords, batches, iterate
 from kbroker.protocol import codec, messages
 from kbroker.storage.checkpoints import RECOVERY_POINTS, BrokenCheckpointError, read_offsets
 
@@ -61,8 +62,11 @@ def fetch(client: Client, key: Key, offset: int) -> tuple[int, bytes]:
     return partition.error_code, bytes(partition.records or b"")
 
 
-def read(client: Client, key: Key) -> Content:
-    """Everything from the first offset to the last; a bad batch is noted and passed over by its header."""
+def read(client: Client, key: Key, since: int | None = None) -> Content:
+    """Everything from the first offset to the last; a bad batch is noted and passed over by its header.
+
+    Where the bytes are no batch at all, it goes on at `since`, if that is further on.
+    """
     content = Content(0, 0, 0, {}, [])
     error, start = ask_offset(client, key, -2)
     if not error:
@@ -84,20 +88,29 @@ def read(client: Client, key: Key) -> Content:
             headers = batches(data, partial_tail=True)
         except BrokenRecords:
             content.wrong.append(offset)
-            return content
-        for header in headers:
-            if header.position + header.size > len(data):
-                break
-            try:
-                for one in iterate(data[header.position : header.position + header.size]):
-                    if one.offset >= start:
-                        content.records[one.offset] = (one.timestamp, one.key, one.value)
-            except BrokenRecords:
-                content.wrong.append(header.base_offset)
-            offset = max(offset, header.last_offset + 1)
+            if since is None or since <= offset:
+                return content
+            offset = since
+            continue
+        offset = max([offset, *(_take(content, data, header) for header in headers)])
         if offset == before:
             return content
     return content
+
+
+def _take(content: Content, data: bytes, header: BatchHeader) -> int:
+    """One batch into the content; the offset behind it."""
+    if header.position + header.size > len(data):
+        return -1
+    try:
+        for one in iterate(data[header.position : header.position + header.size]):
+            if one.offset in content.records:  # a file that stands in for another
+                content.wrong.append(one.offset)
+            if one.offset >= content.start:
+                content.records[one.offset] = (one.timestamp, one.key, one.value)
+    except BrokenRecords:
+        content.wrong.append(header.base_offset)
+    return header.last_offset + 1
 
 
 def scanned_from(data_dir: Path, key: Key) -> int | None:
@@ -147,8 +160,7 @@ def judge(  # noqa: PLR0917 - what was, what was done, what is
         if now.error == KAFKA_STORAGE_ERROR and not now.records:
             assert any(event["level"] == "error" for event in told), f"{where}offline, and nobody was told"
             continue
-        values = {value for content in truth.values() for _, _, value in content.records.values()}
-        invented = [offset for offset, (_, _, value) in now.records.items() if value not in values]
+        invented = [offset for offset, (_, _, value) in now.records.items() if value not in nursery.PRODUCED]
         assert not invented, f"{where}records that nobody produced at {invented[:3]}"
         since = scanned[key]
         if since is not None:

@@ -28,6 +28,7 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "large": (1, {"segment.bytes": "1048576", "retention.ms": "-1"}),
 }
 PARTITIONS = [(topic, index) for topic, (count, _) in TOPICS.items() for index in range(count)]
+PRODUCED: set[bytes] = set()  # every value that stands in a template, also where it was deleted or compacted since
 _SETTINGS = {
     "metadata.log.max.record.bytes.between.snapshots": "600",
     "log.cleaner.backoff.ms": "20",
@@ -83,6 +84,7 @@ def _fill(client: Client, turn: int) -> None:
                 )
                 for i in range(3)
             ]
+            PRODUCED.update(record.value for record in records if record.value is not None)
             sequence: dict[str, Any] = {}
             if topic == "producers":
                 sequence = {"producer_id": 100 + number % 3, "producer_epoch": 0, "base_sequence": (serial // 3) * 3}
