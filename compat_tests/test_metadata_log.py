@@ -31,7 +31,7 @@ from kbroker.protocol.messages import (
     MetadataRequest,
     MetadataResponse,
 )
-from kbroker.storage.log_dirs import format_uuid
+from kbroker.storage.identity import format_uuid
 from kbroker.tests.unit.quorum.node import Node, running, start
 
 pytestmark = pytest.mark.usefixtures("java_tools")

@@ -33,7 +33,8 @@ from kbroker.listeners import Listener
 from kbroker.memory import memory_bytes
 from kbroker.observe.logging import BrokerLog
 from kbroker.protocol import apis
-from kbroker.storage.log_dirs import DataDirectoryError, LogDirs
+from kbroker.storage.identity import DataDirectoryError
+from kbroker.storage.log_dirs import LogDirs
 
 if TYPE_CHECKING:
     import asyncio
@@ -552,17 +553,6 @@ class _Node:
                 log_end_offset=end,
                 flushed_to=flushed,
             )
-        for (topic, partition), log in self._log_dirs.logs.items():
-            for note in log.recovery_notes:
-                self._log.warning(
-                    "a log was repaired",
-                    topic=topic,
-                    partition=partition,
-                    segment=f"{note.segment_base_offset:020}",
-                    offset=note.offset,
-                    bytes_cut=note.bytes,
-                    reason=note.reason,
-                )
 
     async def _close_core(self) -> None:
         self._core.close()

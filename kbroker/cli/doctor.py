@@ -112,7 +112,8 @@ def check_port(host: str, port: int) -> Finding:
 
 
 def check_data_dir(directory: Path) -> Iterator[Finding]:
-    from kbroker.storage.log_dirs import CLEAN_SHUTDOWN, DataDirectoryError, read_meta
+    from kbroker.storage.identity import DataDirectoryError, read_meta
+    from kbroker.storage.log_dirs import CLEAN_SHUTDOWN
 
     subject = "data directory"
     if not directory.exists():

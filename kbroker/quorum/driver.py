@@ -52,7 +52,8 @@ from kbroker.quorum.snapshot import (
 )
 from kbroker.quorum.store import BrokenQuorumStateError, read_election, write_dynamic_election, write_election
 from kbroker.storage.checkpoints import sync_directory
-from kbroker.storage.log_dirs import BOOTSTRAP, METADATA_DIRECTORY, DataDirectoryError, LogDirs, random_uuid
+from kbroker.storage.identity import DataDirectoryError, random_uuid
+from kbroker.storage.log_dirs import BOOTSTRAP, METADATA_DIRECTORY, LogDirs
 
 T = TypeVar("T")
 Decide = Callable[[ClusterImage, int], tuple[Sequence[Message], T]]

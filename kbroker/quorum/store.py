@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kbroker.quorum.core import NOBODY, Election
 from kbroker.storage.checkpoints import read_small, write_whole
-from kbroker.storage.log_dirs import format_uuid
+from kbroker.storage.identity import format_uuid
 
 FILE_NAME = "quorum-state"
 _MOST = 2**31 - 1  # an epoch must have one after it

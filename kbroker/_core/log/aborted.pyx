@@ -1,5 +1,5 @@
 # Look-ups over the transaction indexes of a log's segments.
-from libc.errno cimport EIO, ENOMEM
+from libc.errno cimport ENOMEM
 from libc.stdint cimport int32_t, int64_t
 
 from kbroker._core.log.files cimport pthread_mutex_lock, pthread_mutex_unlock
@@ -7,7 +7,7 @@ from kbroker._core.log.lookup cimport segment_of
 from kbroker._core.log.open_files cimport files_note
 from kbroker._core.log.replay cimport open_txns
 from kbroker._core.log.segment cimport Segment
-from kbroker._core.log.state cimport usable
+from kbroker._core.log.state cimport refusal, usable
 from kbroker._core.log.txn_index cimport AbortedTxn, txn_index_collect
 
 cdef enum:
@@ -20,7 +20,7 @@ cdef int open_next(Log *log, int64_t *offset, Segment **found) noexcept nogil:
     cdef int32_t i
     cdef int rc
     if not usable(log) or log.segment_count == 0:
-        return -log.offline_errno if log.offline_errno else -EIO
+        return refusal(log)
     if offset[0] >= log.end_offset:
         return NO_MORE
     i = segment_of(log, offset[0])

@@ -58,12 +58,12 @@ cdef int64_t recent_position(const Log *log, int64_t offset) noexcept nogil:
 
 
 cdef int doubt_indexes(Log *log, Segment *s) noexcept nogil:
-    # An entry leads to where no batch begins, or past what was looked for: they are made anew, once. -EIO: it was done, or
+    # An entry leads to where no batch begins, or past what was looked for: they are made anew, once. -EBADMSG: it was done, or
     # the log itself is damaged; then what the entries behind the damage lead to is all that can still be found.
     cdef Walk w
     cdef const uint8_t *header
     if s.indexes_doubted:
-        return -EIO
+        return -EBADMSG
     s.indexes_doubted = True
     walk_begin(&w, s.fd, 0, s.size_bytes)
     header = walk_header(&w)
@@ -72,7 +72,7 @@ cdef int doubt_indexes(Log *log, Segment *s) noexcept nogil:
         header = walk_header(&w)
     if w.error != 0:
         return w.error
-    return segment_rebuild_indexes(s, log.config.index_interval_bytes) if w.position == s.size_bytes else -EIO
+    return segment_rebuild_indexes(s, log.config.index_interval_bytes) if w.position == s.size_bytes else -EBADMSG
 
 
 cdef int64_t position_of(Log *log, int32_t segment, int64_t offset) noexcept nogil:
@@ -133,7 +133,7 @@ cdef int64_t fitting_end(Log *log, Segment *s, int64_t position, int64_t end, in
     walk_begin(&w, s.fd, position if position > start else start, end)
     if position > start and position < end and walk_header(&w) == NULL and w.error == 0:
         rc = doubt_indexes(log, s)
-        if rc < 0 and rc != -EIO:
+        if rc < 0 and rc != -EBADMSG:
             return rc
         walk_begin(&w, s.fd, start, end)
     while True:

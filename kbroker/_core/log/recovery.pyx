@@ -1,5 +1,5 @@
 # Opening a log: list, believe or scan, cut what is torn, rebuild what can be rebuilt.
-from libc.errno cimport EFBIG, EINVAL, EIO, ENOENT, ENOMEM
+from libc.errno cimport EBADMSG, EFBIG, EINVAL, ENOENT, ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
@@ -103,7 +103,7 @@ cdef int scan_batches(Log *log, Segment *s, Scratch *buffer, int64_t *good, cons
             if n < 0:
                 return <int> n
             if n < min(wanted, s.size_bytes - position):
-                return -EIO
+                return -EBADMSG
             window_at = position
             window_length = n
             continue

@@ -1,5 +1,5 @@
 # Producers and aborted transactions out of snapshots and batch headers.
-from libc.errno cimport EINVAL, EIO, ENOENT, ENOMEM
+from libc.errno cimport EBADMSG, EINVAL, ENOENT, ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
@@ -74,7 +74,7 @@ cdef int replay_batch(ProducerTable *t, Segment *s, const Walk *w, const uint8_t
     if batch_attributes(header) & ATTR_CONTROL:
         n = read_at(s.fd, marker, min(<int64_t> batch_size_bytes(header), <int64_t> MARKER_BYTES), w.position)
         if n < BATCH_HEADER_BYTES:
-            return <int> n if n < 0 else -EIO
+            return <int> n if n < 0 else -EBADMSG
         header = marker
     if not producers_note(t, header, n, &aborted):
         return -ENOMEM

@@ -15,7 +15,7 @@ from kbroker.quorum.frames import BrokenMetadataError, read_batches
 from kbroker.quorum.snapshot import image_records
 from kbroker.quorum.store import BrokenQuorumStateError, read_election
 from kbroker.storage.checkpoints import BrokenCheckpointError, read_offsets
-from kbroker.storage.log_dirs import DataDirectoryError, read_meta
+from kbroker.storage.identity import DataDirectoryError, read_meta
 from kbroker.tests.unit.cluster.given import cluster, rules
 
 NAMES = st.sampled_from(["a", "b", "a.b", "a_b", "", ".", "bad name", "c" * 249, "d" * 250, "__cluster_metadata"])

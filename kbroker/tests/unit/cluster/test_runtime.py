@@ -16,7 +16,8 @@ from kbroker.cluster.delta import Delta
 from kbroker.cluster.runtime import Replicas
 from kbroker.cluster.topics import NewTopic, create_topics
 from kbroker.config import Config
-from kbroker.storage.log_dirs import LogDirs, format_uuid
+from kbroker.storage.identity import format_uuid
+from kbroker.storage.log_dirs import LogDirs
 from kbroker.tests.unit.cluster.given import cluster, rules
 from kbroker.tests.unit.quorum.node import Node, running
 

@@ -12,7 +12,7 @@ from kbroker.errors import KafkaStorageError
 from kbroker.protocol.records import VotersRecord
 from kbroker.quorum.frames import Membership, read_batches
 from kbroker.quorum.snapshot import SnapshotId, find_snapshots, read_snapshot, write_bootstrap, write_snapshot
-from kbroker.storage.log_dirs import DataDirectoryError, MetaProperties, write_meta
+from kbroker.storage.identity import DataDirectoryError, MetaProperties, write_meta
 from kbroker.tests.unit.quorum.node import Node, running, start
 
 

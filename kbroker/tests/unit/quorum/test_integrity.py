@@ -10,7 +10,7 @@ import pytest
 from kbroker._core.record.records import batches
 from kbroker.cluster.topics import NewTopic
 from kbroker.quorum.snapshot import find_snapshots
-from kbroker.storage.log_dirs import DataDirectoryError
+from kbroker.storage.identity import DataDirectoryError
 from kbroker.tests.unit.quorum.node import running, start
 
 METADATA = "__cluster_metadata-0"

@@ -6,9 +6,8 @@ import pytest
 
 from kbroker._core.clock import BrokerClock
 from kbroker._core.record.records import Record, build_batch
-from kbroker.storage.log_dirs import (
+from kbroker.storage.identity import (
     DataDirectoryError,
-    LogDirs,
     MetaProperties,
     format_uuid,
     parse_uuid,
@@ -16,6 +15,7 @@ from kbroker.storage.log_dirs import (
     read_meta,
     write_meta,
 )
+from kbroker.storage.log_dirs import LogDirs
 
 
 def open_dirs(*paths: Path, node_id: int = 1, cluster_id: str | None = None) -> LogDirs:

@@ -7,7 +7,8 @@ from kbroker._core.log.partition_log import PartitionLog
 from kbroker._core.record.records import Record, build_batch
 from kbroker.storage import retention
 from kbroker.storage.checkpoints import LOG_START_OFFSETS, read_offsets
-from kbroker.storage.log_dirs import LogDirs, random_uuid
+from kbroker.storage.identity import random_uuid
+from kbroker.storage.log_dirs import LogDirs
 
 NOW_MS = 1_700_000_000_000
 OLD = {"retention.ms": 1000, "file.delete.delay.ms": 7}
