@@ -163,8 +163,9 @@ class LogDir:
 class LogDirs:
     """The directories of one broker and the partition logs open in them."""
 
-    def __init__(self, dirs: list[LogDir], clock: BrokerClock) -> None:
+    def __init__(self, dirs: list[LogDir], clock: BrokerClock, needed: Path | None = None) -> None:
         self.dirs = dirs
+        self._needed = needed  # without it nothing goes on
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self._home: dict[tuple[str, int], LogDir] = {}
         self.clock = clock
@@ -210,7 +211,7 @@ class LogDirs:
                 dirs[path] = LogDir(path, MetaProperties(chosen, node_id, bytes(16)), locks.get(path, -1), False)
                 if not dirs[path].health.fail(problem.problem, path):
                     raise problem
-            return cls([dirs[path] for path in paths], clock)
+            return cls([dirs[path] for path in paths], clock, needed)
         except BaseException:
             for lock in locks.values():
                 os.close(lock)
@@ -218,8 +219,14 @@ class LogDirs:
 
     def begin(self) -> None:
         """From here on files change: the markers of the last stop go. A start that was refused before leaves them."""
-        for home in self.dirs:
-            _remove_marker(home.path / CLEAN_SHUTDOWN)
+        for home in self.live:
+            marker = home.path / CLEAN_SHUTDOWN
+            try:
+                marker.unlink(missing_ok=True)
+            except OSError as problem:  # one that stayed would make the next start trust whatever a crash leaves
+                others = [one for one in self.live if one is not home]
+                if home.path == self._needed or not others or not home.health.fail(problem, marker):
+                    raise DataDirectoryError(f"{marker} cannot be removed: {problem.strerror}; remove it.") from None
 
     @property
     def live(self) -> list[LogDir]:
@@ -668,11 +675,3 @@ def _read_marker(path: Path) -> tuple[bool, int]:
         return True, int(json.loads(text)["brokerEpoch"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return True, -1  # an older Kafka leaves the file empty
-
-
-def _remove_marker(path: Path) -> None:
-    """One that stayed would make the next start trust whatever a crash leaves."""
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as problem:
-        raise DataDirectoryError(f"{path} cannot be removed: {problem.strerror}; remove it.") from None
