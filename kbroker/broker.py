@@ -545,13 +545,13 @@ class _Node:
         for home in self._log_dirs.dirs:
             for broken in home.broken:
                 self._log.warning("a checkpoint cannot be read and is made anew", reason=str(broken))
-        for topic, partition, end, flushed in self._log_dirs.losses():
+        for topic, partition, end, reached in self._log_dirs.losses():
             self._log.error(
                 "records that were on the disk are gone",
                 topic=topic,
                 partition=partition,
                 log_end_offset=end,
-                flushed_to=flushed,
+                reached=reached,
             )
 
     async def _close_core(self) -> None:

@@ -277,12 +277,14 @@ class LogDirs:
         return None
 
     def losses(self) -> list[tuple[str, int, int, int]]:
-        """(topic, partition, end, flushed) of open logs that end before what the checkpoint says was on the disk."""
-        return [
-            (*key, log.log_end_offset, home.recovery_points[key])
-            for key, log in self.logs.items()
-            if (home := self._home[key]).recovery_points.get(key, 0) > log.log_end_offset
-        ]
+        """(topic, partition, end, reached) of open logs that end before what a checkpoint says they had reached."""
+        found = []
+        for key, log in self.logs.items():
+            home, end = self._home[key], log.log_end_offset
+            flushed = home.recovery_points.get(key, 0)
+            if flushed > end or (home.clean and home.high_watermarks.get(key, 0) > end):
+                found.append((*key, end, max(flushed, home.high_watermarks.get(key, 0))))
+        return found
 
     def set_aside_strays(self, owned: Mapping[tuple[str, int], bytes]) -> list[Path]:
         """Renames partitions that no topic of the cluster owns, so that a new topic of that name starts empty."""
