@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kbroker._core.partitions import ViewHandle
     from kbroker.cluster.delta import Delta
     from kbroker.cluster.image import ClusterImage
+    from kbroker.coordinator.runtime import GroupCoordinator
     from kbroker.storage.cleaner import LogCleaner
     from kbroker.storage.log_dirs import LogDir
     from kbroker.storage.retention import Retired
@@ -271,6 +272,8 @@ class _Node:
         if any(name.startswith(CONNECTION_LIMITS) for each in self._replicas.dynamic(image) for name in each):
             await self._limit_connections(image)
         self._start_cleaner()
+        self._groups = self._group_coordinator()
+        self._controller.listen(self._groups.on_commit)
         await self._controller.register(advertised)
         self._publish_apis(self._controller.image)
         self._open_gateway()
@@ -312,15 +315,26 @@ class _Node:
         if self._cleaner is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._cleaner.stop)
 
+    def _group_coordinator(self) -> GroupCoordinator:
+        from kbroker.coordinator.group.settings import GroupSettings
+        from kbroker.coordinator.runtime import GroupCoordinator
+
+        controller = self._controller
+        return GroupCoordinator(
+            node_id=self._config.node_id,
+            image=lambda: controller.image,
+            find=self._replicas.find,
+            settings=lambda: GroupSettings.of(lambda name: self._config.broker_value(name, controller.dynamic())),
+            clock=self._broker.clock,
+            log=self._log,
+            in_thread=_in_thread,
+        )
+
     def _open_gateway(self) -> None:
         import asyncio
 
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
-
-        async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-            return await loop.run_in_executor(None, function, *arguments)
-
         rooms = Rooms(
             node_id=self._config.node_id,
             cluster_id=self._log_dirs.cluster_id,
@@ -328,7 +342,8 @@ class _Node:
             controller=self._controller,
             replicas=self._replicas,
             producer_ids=ProducerIds(self._controller.allocate_producer_ids),
-            in_thread=in_thread,
+            groups=self._groups,
+            in_thread=_in_thread,
         )
         names = [one.name for one in self._config.listeners]
         self._gateway = Gateway(self._core, rooms, self._log, names, self._spawn)
@@ -343,6 +358,7 @@ class _Node:
         import asyncio
 
         loop = asyncio.get_running_loop()
+        self._groups.resign()
         # Draining waits for replies that this loop still has to give, so it must not hold the loop.
         await loop.run_in_executor(None, self._core.drain, DRAIN_MS)
         loop.remove_reader(self._core.fileno())
@@ -559,6 +575,12 @@ class _Node:
 
     async def _release_log_dirs(self) -> None:
         self._log_dirs.release()
+
+
+async def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    import asyncio
+
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
 
 
 def _make_core(config: Config, clock: BrokerClock, options: Mapping[str, Any]) -> Core:

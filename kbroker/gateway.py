@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import CoroutineType
 from typing import Any, Protocol
 
 from kbroker.api import REGISTRY, Row
 from kbroker.api.context import NO_REPLY, Context, HangUpError, Rooms
+from kbroker.coordinator.later import Later
 from kbroker.errors import KafkaError, UnknownServerError
 from kbroker.observe.logging import BrokerLog
 from kbroker.protocol import apis, codec
@@ -125,7 +127,11 @@ class Gateway:
         except Exception as error:
             self._fail(token, row, request, ctx, error)
             return
-        if isinstance(answer, CoroutineType):  # not the abstract class: it remembers every type it was asked about
+        if type(answer) is Later:
+            large = len(frame) if len(frame) >= LARGE_FRAME else 0
+            self._large_bytes += large
+            answer.then(partial(self._settle, token, row, request, ctx, large=large))
+        elif isinstance(answer, CoroutineType):  # not the abstract class: it remembers every type it was asked about
             large = len(frame) if len(frame) >= LARGE_FRAME else 0
             self._large_bytes += large
             self._spawn(self._finish(token, row, request, ctx, answer, large=large))
@@ -133,6 +139,16 @@ class Gateway:
             payload = self._reply(token, row, request, ctx, answer)
             if row.steady and payload is not None:
                 self._keep(listener, principal, frame, payload)
+
+    def _settle(self, token: int, row: Row, request: Any, ctx: Context, answer: Any, *, large: int) -> None:
+        """A coordinator has answered."""
+        if isinstance(answer, Exception):
+            self._fail(token, row, request, ctx, answer)
+        else:
+            self._reply(token, row, request, ctx, answer)
+        if large:
+            self._large_bytes -= large
+            self._serve_waiting()
 
     async def _finish(
         self, token: int, row: Row, request: Any, ctx: Context, waiting: Coroutine[Any, Any, Any], *, large: int

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kbroker.cluster.image import ClusterImage
     from kbroker.cluster.runtime import Replicas
     from kbroker.config import Config
+    from kbroker.coordinator.runtime import GroupCoordinator
     from kbroker.quorum.driver import Controller
 
 NO_REPLY = object()  # what a handler returns when the client waits for nothing (Produce with acks 0)
@@ -33,6 +34,7 @@ class Rooms:
     controller: Controller
     replicas: Replicas
     producer_ids: ProducerIds
+    groups: GroupCoordinator
     in_thread: Callable[..., Awaitable[Any]]  # for what would hold the loop: in_thread(function, *arguments)
 
     @property

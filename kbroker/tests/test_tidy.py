@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "replication": {"protocol", "errors"},
     "quorum": {"protocol", "errors", "_core", "clock", "storage", "cluster"},
     "api": {"protocol", "errors", "cluster", "quorum", "storage", "config", "_core", "coordinator"},
-    "gateway": {"api", "protocol", "errors", "_core", "observe"},
+    "gateway": {"api", "coordinator", "protocol", "errors", "_core", "observe"},
     "broker": {"*"},
     "cli": {"broker", "listeners", "config", "errors", "storage", "quorum", "observe", "protocol", "_core"},
     "__main__": {"cli"},

@@ -153,6 +153,13 @@ class FakeReplicas:
         return starts
 
 
+class FakeGroups:
+    """A coordinator whose topic does not exist."""
+
+    def partition_of(self, group_id: str) -> int | None:
+        return None
+
+
 class FakeMailbox:
     def __init__(self) -> None:
         self.posted: list[tuple[int, int, int, str, int, bytes]] = []
@@ -180,9 +187,15 @@ class Desk:
         self.log_lines = io.StringIO()
         self.log = BrokerLog("json", "debug", self.log_lines)
         self._waiting: list[Coroutine[Any, Any, None]] = []
-        producer_ids = ProducerIds(self.controller.allocate_producer_ids)
         rooms = Rooms(
-            NODE_ID, "a-cluster-id", self.config, self.controller, self.replicas, producer_ids, asyncio.to_thread
+            node_id=NODE_ID,
+            cluster_id="a-cluster-id",
+            config=self.config,
+            controller=self.controller,
+            replicas=self.replicas,
+            producer_ids=ProducerIds(self.controller.allocate_producer_ids),
+            groups=FakeGroups(),
+            in_thread=asyncio.to_thread,
         )
         self.gateway = Gateway(self.mailbox, rooms, self.log, [LISTENER], self._waiting.append)
         self.controller.committed = self.gateway.forget_answers

@@ -110,15 +110,15 @@ def test_describe_configs_refuses_what_it_cannot_know(kind: int, name: str, erro
     assert describe_configs(Desk(), kind, name).error_code == error
 
 
-@pytest.mark.parametrize("version", range(4))
-def test_find_coordinator_has_none_to_offer(version: int) -> None:
-    answer = Desk().ask(FindCoordinatorRequest(key="g"), version)
+@pytest.mark.parametrize("version", range(1, 4))
+def test_find_coordinator_has_none_of_transactions_to_offer(version: int) -> None:
+    answer = Desk().ask(FindCoordinatorRequest(key="g", key_type=1), version)
     assert (answer.error_code, answer.node_id, answer.host, answer.port) == (15, -1, "", -1)
 
 
 @pytest.mark.parametrize("version", range(4, 7))
 def test_find_coordinator_answers_every_key(version: int) -> None:
-    answer = Desk().ask(FindCoordinatorRequest(coordinator_keys=["g", "h"]), version)
+    answer = Desk().ask(FindCoordinatorRequest(coordinator_keys=["g", "h"], key_type=1), version)
     assert [(one.key, one.error_code, one.node_id) for one in answer.coordinators] == [("g", 15, -1), ("h", 15, -1)]
 
 

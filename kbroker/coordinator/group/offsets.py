@@ -1,0 +1,89 @@
+"""Committed offsets: what was committed for which group and partition, and what open transactions would commit.
+
+`apply` and `apply_end` alone write; everything else reads and decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from kbroker.coordinator.step import NO_PRODUCER, Record
+from kbroker.protocol.message import ZERO_UUID
+from kbroker.protocol.records import OffsetCommitKey, OffsetCommitValue
+
+NEVER = -1  # no expiry of its own
+Place = tuple[str, int]  # topic, partition
+NOTHING: Mapping[Place, Committed]
+
+
+class Committed(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp: int
+    expire_timestamp: int = NEVER
+    topic_id: bytes = ZERO_UUID
+
+
+NOTHING = {}
+
+
+class Offsets:
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[Place, Committed]] = {}
+        self._pending: dict[int, dict[str, dict[Place, Committed]]] = {}  # by producer id, then group
+
+    def of_group(self, group_id: str) -> Mapping[Place, Committed]:
+        return self._by_group.get(group_id, NOTHING)
+
+    def groups(self) -> Iterator[str]:
+        yield from self._by_group
+
+    def is_pending(self, group_id: str, place: Place | None = None) -> bool:
+        """Whether an open transaction would commit for this group (and partition)."""
+        found = (groups[group_id] for groups in self._pending.values() if group_id in groups)
+        return any(place is None or place in places for places in found)
+
+    def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int = NO_PRODUCER) -> None:
+        place = (key.topic, key.partition)
+        if value is None:
+            self._forget(key.group, place)
+            return
+        committed = Committed(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            value.expire_timestamp,
+            value.topic_id,
+        )
+        if producer_id == NO_PRODUCER:
+            self._by_group.setdefault(key.group, {})[place] = committed
+        else:
+            self._pending.setdefault(producer_id, {}).setdefault(key.group, {})[place] = committed
+
+    def apply_end(self, producer_id: int, *, commit: bool) -> list[str]:
+        """A transaction's marker; the groups it was about."""
+        groups = self._pending.pop(producer_id, {})
+        if commit:
+            for group_id, places in groups.items():
+                held = self._by_group.setdefault(group_id, {})
+                for place, committed in places.items():
+                    if place not in held or held[place].commit_timestamp <= committed.commit_timestamp:
+                        held[place] = committed
+        return list(groups)
+
+    def _forget(self, group_id: str, place: Place) -> None:
+        """A tombstone ends what was committed and what was about to be."""
+        for homes in [self._by_group, *self._pending.values()]:
+            places = homes.get(group_id)
+            if places is not None:
+                places.pop(place, None)
+                if not places:
+                    del homes[group_id]
+        self._pending = {producer: groups for producer, groups in self._pending.items() if groups}
+
+
+def tombstone(group_id: str, place: Place) -> Record:
+    return Record(OffsetCommitKey(group=group_id, topic=place[0], partition=place[1]), None)

@@ -1,0 +1,21 @@
+"""Which partition of an internal topic is responsible for a group or a transactional id, as Java counts it."""
+
+from __future__ import annotations
+
+OFFSETS_TOPIC = "__consumer_offsets"
+_INT_MIN = -(1 << 31)
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode: over UTF-16 units, in 32 bits with a sign."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def partition_for(key: str, partitions: int) -> int:
+    """abs(hash) modulo the partitions; the one number without an absolute value counts as 0."""
+    hashed = java_hash(key)
+    return 0 if hashed == _INT_MIN else abs(hashed) % partitions
