@@ -69,3 +69,4 @@ def operations(*codes: int) -> int:
 # describe, 9 cluster action, 10 describe configs, 11 alter configs, 12 idempotent write.
 TOPIC_OPERATIONS = operations(3, 4, 5, 6, 7, 8, 10, 11)
 CLUSTER_OPERATIONS = operations(5, 7, 8, 9, 10, 11, 12)
+GROUP_OPERATIONS = operations(3, 6, 8, 10, 11)

@@ -36,6 +36,7 @@ from kbroker.coordinator.timers import Timers
 from kbroker.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    InvalidCommitOffsetSizeError,
     InvalidGroupIdError,
     KafkaError,
     NotCoordinatorError,
@@ -44,6 +45,8 @@ from kbroker.errors import (
 from kbroker.protocol.codec import DecodeError, EncodeError
 
 READ_BYTES = 1 << 20
+RECORD_ROOM = 24  # bytes of a record around its key and value, at most
+BATCH_ROOM = 61  # bytes of a batch's header
 BATCH_BYTES = 512 * 1024  # of records from which on a batch is not made larger
 LOOK_AT_CLOCK_S = 0.02  # a held clock moves without telling
 COMMIT_POLL_S = 0.001  # only while a batch waits for its high watermark
@@ -77,10 +80,10 @@ class _Decided:
 
     __slots__ = ("records", "replies", "size")
 
-    def __init__(self, records: list[tuple[bytes, bytes | None]], replies: list[Reply]) -> None:
+    def __init__(self, records: list[tuple[bytes, bytes | None]], size: int) -> None:
         self.records = records
-        self.replies = replies
-        self.size = sum(len(key) + len(value or b"") + 16 for key, value in records)
+        self.replies: list[Reply] = []
+        self.size = size
 
 
 class _Led:
@@ -117,6 +120,7 @@ class GroupCoordinator:
         self._log = log
         self._in_thread = in_thread
         self._topics = TopicsOf(image)
+        self._max_bytes = settings().max_record_bytes - BATCH_ROOM  # of one step's records
         self._led: dict[int, _Led] = {}
         self._count = 0  # partitions of the topic; 0: there is none yet
         self._timers: Timers[tuple[_Led, Timer]] = Timers()
@@ -189,13 +193,17 @@ class GroupCoordinator:
                 encoded = [encode_record(record) for record in step.records]
             except EncodeError as problem:
                 raise InvalidGroupIdError(str(problem)) from None
+            parts = _parts(encoded, self._max_bytes if step.divisible else None)
+            if any(part.size > self._max_bytes for part in parts):
+                raise InvalidCommitOffsetSizeError()
             for record in step.records:
                 led.shard.apply(record)
             if not led.decided:
                 self._dirty.append(led)
                 if len(self._dirty) == 1:
                     asyncio.get_running_loop().call_soon(self._append_decided)
-            led.decided.append(_Decided(encoded, step.replies))
+            parts[-1].replies = step.replies
+            led.decided += parts
         elif led.decided:
             led.decided[-1].replies += step.replies  # it may tell of what is not appended yet
         elif led.appended:
@@ -286,7 +294,12 @@ class GroupCoordinator:
 
     def _on_alarm(self) -> None:
         self._alarm = None
-        for led, timer in self._timers.due(self._clock.monotonic_ms()):
+        now_ms = self._clock.monotonic_ms()
+        for _ in range(len(self._timers)):  # one at a time: what the first brings about may disarm the second
+            due = self._timers.next_due(now_ms)
+            if due is None:
+                break
+            led, timer = due
             if self._led.get(led.index) is led and led.shard is not None:
                 try:
                     self._carry_out(led, led.shard.on_timer(timer, self._clock.now_ms()))
@@ -297,8 +310,13 @@ class GroupCoordinator:
     # ---- leadership ----
 
     async def on_commit(self, image: Any, delta: Any) -> None:
-        """The controller's listener, after the replicas': what this node leads now."""
+        """The controller's listener, after the replicas': what this node leads now, and which topics are gone."""
         self._elect()
+        if delta.deleted_topics:
+            names = list(delta.deleted_topics.values())
+            for led in list(self._led.values()):
+                if led.shard is not None:
+                    self._carry_out(led, led.shard.on_topics_deleted(names))
 
     def start(self) -> None:
         self._elect()
@@ -364,6 +382,22 @@ class GroupCoordinator:
             self._alarm.cancel()
         for task in self._tasks:
             task.cancel()
+
+
+def _parts(records: list[tuple[bytes, bytes | None]], most: int | None) -> list[_Decided]:
+    """The records as one, or if they may be parted as several of at most so many bytes."""
+    found: list[_Decided] = []
+    part: list[tuple[bytes, bytes | None]] = []
+    size = 0
+    for key, value in records:
+        more = len(key) + (len(value) if value is not None else 0) + RECORD_ROOM
+        if most is not None and part and size + more > most:
+            found.append(_Decided(part, size))
+            part, size = [], 0
+        part.append((key, value))
+        size += more
+    found.append(_Decided(part, size))
+    return found
 
 
 def _in_batches(decided: list[_Decided]) -> Iterator[list[_Decided]]:

@@ -33,19 +33,25 @@ class Timer(NamedTuple):
 
 
 class Step:
-    """Records to append, replies to give once they are committed, timers to arm (a deadline) or to disarm (None)."""
+    """Records to append, replies to give once they are committed, timers to arm (a deadline) or to disarm (None).
 
-    __slots__ = ("records", "replies", "timers")
+    Its records stand or fall together, in one batch; those of a `divisible` step need not, and may be many.
+    """
+
+    __slots__ = ("divisible", "records", "replies", "timers")
 
     def __init__(
         self,
         records: Iterable[Record] = (),
         replies: Iterable[Reply] = (),
         timers: Iterable[tuple[Timer, int | None]] = (),
+        *,
+        divisible: bool = False,
     ) -> None:
         self.records = list(records)
         self.replies = list(replies)
         self.timers = list(timers)
+        self.divisible = divisible
 
     def reply(self, token: object, answer: Struct | Exception) -> None:
         self.replies.append(Reply(token, answer))

@@ -38,13 +38,18 @@ class Timers(Generic[K]):
     def due(self, now_ms: int) -> list[K]:
         """The names whose deadline has come, the earliest first. They are disarmed."""
         found: list[K] = []
-        while True:
-            self._settle(now_ms)
-            if not self._heap or self._heap[0][0] > now_ms:
-                return found
-            name = heapq.heappop(self._heap)[2]
-            del self._entries[name], self._deadlines[name]
+        while (name := self.next_due(now_ms)) is not None:
             found.append(name)
+        return found
+
+    def next_due(self, now_ms: int) -> K | None:
+        """The name whose deadline came first, if it has come. It is disarmed."""
+        self._settle(now_ms)
+        if not self._heap or self._heap[0][0] > now_ms:
+            return None
+        name = heapq.heappop(self._heap)[2]
+        del self._entries[name], self._deadlines[name]
+        return name
 
     def _push(self, name: K, at_ms: int) -> None:
         self._count += 1

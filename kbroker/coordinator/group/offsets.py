@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kbroker.coordinator.step import NO_PRODUCER, Record
@@ -33,6 +33,7 @@ class Offsets:
     def __init__(self) -> None:
         self._by_group: dict[str, dict[Place, Committed]] = {}
         self._pending: dict[int, dict[str, dict[Place, Committed]]] = {}  # by producer id, then group
+        self._of_topic: dict[str, int] = {}  # how many offsets are committed in it, by all groups
 
     def of_group(self, group_id: str) -> Mapping[Place, Committed]:
         return self._by_group.get(group_id, NOTHING)
@@ -40,8 +41,24 @@ class Offsets:
     def groups(self) -> Iterator[str]:
         yield from self._by_group
 
+    def all_places(self, group_id: str) -> list[Place]:
+        """Where the group has committed, or is about to."""
+        pending = (groups.get(group_id, NOTHING) for groups in self._pending.values())
+        return list(dict.fromkeys([*self.of_group(group_id), *(place for places in pending for place in places)]))
+
+    def of_topics(self, names: Iterable[str]) -> Iterator[tuple[str, Place]]:
+        """Who has committed in these topics, or is about to, and where. Nothing is looked through for other topics."""
+        wanted = set(names)
+        if self._pending or not wanted.isdisjoint(self._of_topic):
+            for group_id in dict.fromkeys([*self._by_group, *(one for held in self._pending.values() for one in held)]):
+                for place in self.all_places(group_id):
+                    if place[0] in wanted:
+                        yield group_id, place
+
     def is_pending(self, group_id: str, place: Place | None = None) -> bool:
         """Whether an open transaction would commit for this group (and partition)."""
+        if not self._pending:
+            return False
         found = (groups[group_id] for groups in self._pending.values() if group_id in groups)
         return any(place is None or place in places for places in found)
 
@@ -59,7 +76,7 @@ class Offsets:
             value.topic_id,
         )
         if producer_id == NO_PRODUCER:
-            self._by_group.setdefault(key.group, {})[place] = committed
+            self._hold(self._by_group.setdefault(key.group, {}), place, committed)
         else:
             self._pending.setdefault(producer_id, {}).setdefault(key.group, {})[place] = committed
 
@@ -71,18 +88,29 @@ class Offsets:
                 held = self._by_group.setdefault(group_id, {})
                 for place, committed in places.items():
                     if place not in held or held[place].commit_timestamp <= committed.commit_timestamp:
-                        held[place] = committed
+                        self._hold(held, place, committed)
         return list(groups)
+
+    def _hold(self, held: dict[Place, Committed], place: Place, committed: Committed) -> None:
+        if place not in held:
+            self._of_topic[place[0]] = self._of_topic.get(place[0], 0) + 1
+        held[place] = committed
 
     def _forget(self, group_id: str, place: Place) -> None:
         """A tombstone ends what was committed and what was about to be."""
         for homes in [self._by_group, *self._pending.values()]:
             places = homes.get(group_id)
             if places is not None:
-                places.pop(place, None)
+                if places.pop(place, None) is not None and homes is self._by_group:
+                    self._release(place[0])
                 if not places:
                     del homes[group_id]
         self._pending = {producer: groups for producer, groups in self._pending.items() if groups}
+
+    def _release(self, topic: str) -> None:
+        self._of_topic[topic] -= 1
+        if not self._of_topic[topic]:
+            del self._of_topic[topic]
 
 
 def tombstone(group_id: str, place: Place) -> Record:

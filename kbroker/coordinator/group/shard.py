@@ -2,35 +2,39 @@
 
 `on_*` read and decide, and give a Step; `apply` alone changes what lasts, live and when the partition is read again. An
 `on_*` that raises a KafkaError has changed nothing: it is the answer to whoever asked.
+
+This module only hands out: rebalance.py decides on the classic protocol, commits.py on offsets, admin.py for operators.
 """
 
 from __future__ import annotations
 
-from kbroker.coordinator.group.classic import ClassicGroup
-from kbroker.coordinator.group.facts import Caller, TopicFacts, Topics
+from collections.abc import Iterable
+
+from kbroker.coordinator.group.admin import delete_group, describe_group, list_groups
+from kbroker.coordinator.group.classic import DEAD, ClassicGroup
+from kbroker.coordinator.group.commits import Commits
+from kbroker.coordinator.group.facts import Caller, Topics
 from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.group.offsets import Offsets
+from kbroker.coordinator.group.rebalance import Joining, Rebalances
 from kbroker.coordinator.group.settings import GroupSettings
 from kbroker.coordinator.step import NO_PRODUCER, Record, Step, Timer
-from kbroker.errors import (
-    GroupIdNotFoundError,
-    IllegalGenerationError,
-    OffsetMetadataTooLargeError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-    UnstableOffsetCommitError,
-)
+from kbroker.errors import InconsistentGroupProtocolError, UnknownMemberIdError
 from kbroker.protocol.messages import (
+    DeleteGroupsResponse,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    ListGroupsResponse,
     OffsetCommitRequest,
-    OffsetCommitResponse,
+    OffsetDeleteRequest,
     OffsetFetchRequest,
-    OffsetFetchResponse,
+    SyncGroupRequest,
 )
-from kbroker.protocol.records import OffsetCommitKey, OffsetCommitValue
+from kbroker.protocol.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 
-NONE = 0
-TOPIC_IDS_FROM = 10
-GROUP_ID_NOT_FOUND_FROM = 9
+EXPIRY = Timer("expiry", "")
 
 
 class GroupShard:
@@ -38,113 +42,129 @@ class GroupShard:
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self._settings = settings
-        self._topics = topics
+        self._rebalances = Rebalances(self.groups, settings)
+        self._commits = Commits(self.groups, self.offsets, self._rebalances, settings, topics)
 
     # ---- what lasts ----
 
     def apply(self, record: Record, producer_id: int = NO_PRODUCER) -> None:
         """One record of the log, in its order."""
-        if isinstance(record.key, OffsetCommitKey):
-            assert record.value is None or isinstance(record.value, OffsetCommitValue)
-            self.offsets.apply(record.key, record.value, producer_id)
-            if record.value is not None and record.key.group not in self.groups:
-                self.groups[record.key.group] = ClassicGroup(record.key.group)
+        key, value = record
+        if isinstance(key, OffsetCommitKey):
+            assert value is None or isinstance(value, OffsetCommitValue)
+            self.offsets.apply(key, value, producer_id)
+            if value is not None and key.group not in self.groups:
+                self.groups[key.group] = ClassicGroup(key.group)
+        elif isinstance(key, GroupMetadataKey):
+            assert value is None or isinstance(value, GroupMetadataValue)
+            self._apply_classic(key.group, value)
+
+    def _apply_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        group = self.groups.get(group_id)
+        if value is None:
+            if isinstance(group, ClassicGroup):
+                group.move(DEAD, group.since_ms)
+                del self.groups[group_id]
+            return
+        if not isinstance(group, ClassicGroup):
+            group = self.groups[group_id] = ClassicGroup(group_id)
+        group.adopt(value)
 
     def apply_end(self, producer_id: int, *, commit: bool) -> None:
         """A transaction's marker in this partition."""
-        self.offsets.apply_end(producer_id, commit=commit)
+        for group_id in self.offsets.apply_end(producer_id, commit=commit):
+            if commit and group_id not in self.groups:
+                self.groups[group_id] = ClassicGroup(group_id)
 
     # ---- events ----
 
     def on_loaded(self, now_ms: int) -> Step:
         """The log is read and this shard answers from now on."""
-        return Step()
-
-    def on_timer(self, timer: Timer, now_ms: int) -> Step:
-        return Step()
-
-    def on_offset_commit(self, token: object, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> Step:
-        self._check_commit(request, caller)
-        expires = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
         step = Step()
-        response = OffsetCommitResponse()
-        for wanted in request.topics:
-            topic = self._topic(wanted.name, wanted.topic_id, caller.api_version)
-            name = wanted.name if topic is None else topic.name
-            answer = OffsetCommitResponse.Topic(name=name, topic_id=wanted.topic_id)
-            for one in wanted.partitions:
-                code = self._commit_error(topic, one, caller.api_version)
-                answer.partitions.append(
-                    OffsetCommitResponse.Partition(partition_index=one.partition_index, error_code=code)
-                )
-                if code == NONE and topic is not None:
-                    value = OffsetCommitValue(
-                        offset=one.committed_offset,
-                        leader_epoch=one.committed_leader_epoch,
-                        metadata=one.committed_metadata or "",
-                        commit_timestamp=now_ms,
-                        expire_timestamp=expires,
-                        topic_id=topic.topic_id,
-                    )
-                    key = OffsetCommitKey(group=request.group_id, topic=name, partition=one.partition_index)
-                    step.records.append(Record(key, value))
-            response.topics.append(answer)
-        step.reply(token, response)
+        step.arm(EXPIRY, now_ms + self._settings.offsets_retention_check_interval_ms)
+        for group in self.groups.values():
+            if isinstance(group, ClassicGroup):
+                self._rebalances.on_loaded(step, group, now_ms)
         return step
 
-    def _check_commit(self, request: OffsetCommitRequest, caller: Caller) -> None:
+    def on_timer(self, timer: Timer, now_ms: int) -> Step:
+        """A late timer is not an error."""
+        if timer == EXPIRY:
+            return self._expire(now_ms)
+        group = self.groups.get(timer.group)
+        if isinstance(group, ClassicGroup):
+            return self._rebalances.on_timer(timer, group, now_ms)
+        return Step()
+
+    def _expire(self, now_ms: int) -> Step:
+        step = Step(divisible=True)
+        for group in self.groups.values():
+            if self._commits.expire(step, group, now_ms) and group.is_empty and not self._is_awaited(group):
+                step.records += group.tombstones()
+        step.arm(EXPIRY, now_ms + self._settings.offsets_retention_check_interval_ms)
+        return step
+
+    def _is_awaited(self, group: Group) -> bool:
+        """Somebody got an id and is about to join."""
+        return isinstance(group, ClassicGroup) and bool(group.pending)
+
+    # ---- the classic protocol ----
+
+    def _classic(self, group_id: str) -> ClassicGroup | None:
+        group = self.groups.get(group_id)
+        if group is not None and not isinstance(group, ClassicGroup):
+            raise UnknownMemberIdError()
+        return group
+
+    def on_join_group(self, token: object, request: JoinGroupRequest, caller: Caller, unique: str, now_ms: int) -> Step:
+        """`unique` makes the id of a member that has none."""
         group = self.groups.get(request.group_id)
-        generation = request.generation_id_or_member_epoch
-        if group is not None:
-            group.check_commit(request.member_id, request.group_instance_id, generation, caller.api_version)
-        elif generation >= 0:
-            raise GroupIdNotFoundError() if caller.api_version >= GROUP_ID_NOT_FOUND_FROM else IllegalGenerationError()
+        if group is not None and not isinstance(group, ClassicGroup):
+            raise InconsistentGroupProtocolError()
+        return self._rebalances.on_join(group, Joining.of(token, request, caller, unique), now_ms)
 
-    def _topic(self, name: str, topic_id: bytes, version: int) -> TopicFacts | None:
-        return self._topics.find_id(topic_id) if version >= TOPIC_IDS_FROM else self._topics.find(name)
+    def on_sync_group(self, token: object, request: SyncGroupRequest, caller: Caller, now_ms: int) -> Step:
+        return self._rebalances.on_sync(token, self._classic(request.group_id), request, now_ms)
 
-    def _commit_error(self, topic: TopicFacts | None, one: OffsetCommitRequest.Partition, version: int) -> int:
-        if topic is None:
-            return (UnknownTopicIdError if version >= TOPIC_IDS_FROM else UnknownTopicOrPartitionError).code
-        if not 0 <= one.partition_index < topic.partitions:
-            return UnknownTopicOrPartitionError.code
-        if len((one.committed_metadata or "").encode()) > self._settings.offset_metadata_max_bytes:
-            return OffsetMetadataTooLargeError.code
-        return NONE
+    def on_heartbeat(self, token: object, request: HeartbeatRequest, caller: Caller, now_ms: int) -> Step:
+        return self._rebalances.on_heartbeat(token, self._classic(request.group_id), request, now_ms)
+
+    def on_leave_group(self, token: object, request: LeaveGroupRequest, caller: Caller, now_ms: int) -> Step:
+        return self._rebalances.on_leave(token, self._classic(request.group_id), request, now_ms)
+
+    # ---- offsets ----
+
+    def on_offset_commit(self, token: object, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> Step:
+        return self._commits.on_commit(token, request, caller, now_ms)
 
     def on_offset_fetch(
         self, token: object, wanted: OffsetFetchRequest.Group, caller: Caller, *, require_stable: bool
     ) -> Step:
         """The offsets of one group, in the form of version 8 and later."""
-        group = self.groups.get(wanted.group_id)
-        if group is not None:
-            group.check_fetch(wanted.member_id, wanted.member_epoch)
-        held = self.offsets.of_group(wanted.group_id)
-        response = OffsetFetchResponse.Group(group_id=wanted.group_id)
-        places: dict[tuple[str, bytes], list[int]] = {}
-        if wanted.topics is None:
-            for (topic, partition), committed in held.items():
-                places.setdefault((topic, committed.topic_id), []).append(partition)
-        else:
-            for one in wanted.topics:
-                facts = self._topic(one.name, one.topic_id, caller.api_version)
-                name = one.name if facts is None else facts.name
-                places.setdefault((name, one.topic_id), []).extend(one.partition_indexes)
-        for (topic, topic_id), partitions in places.items():
-            answer = OffsetFetchResponse.Topics(name=topic, topic_id=topic_id)
-            for partition in partitions:
-                found = held.get((topic, partition))
-                shown = OffsetFetchResponse.Partitions(
-                    partition_index=partition, committed_offset=-1, committed_leader_epoch=-1, metadata=""
-                )
-                if require_stable and self.offsets.is_pending(wanted.group_id, (topic, partition)):
-                    shown.error_code = UnstableOffsetCommitError.code
-                elif found is not None:
-                    shown.committed_offset = found.offset
-                    shown.committed_leader_epoch = found.leader_epoch
-                    shown.metadata = found.metadata
-                answer.partitions.append(shown)
-            response.topics.append(answer)
+        return self._commits.on_fetch(token, wanted, caller, require_stable=require_stable)
+
+    def on_offset_delete(self, token: object, request: OffsetDeleteRequest) -> Step:
+        return self._commits.on_delete(token, request)
+
+    def on_topics_deleted(self, names: Iterable[str]) -> Step:
+        return self._commits.on_topics_deleted(names)
+
+    # ---- operators ----
+
+    def on_list_groups(self, token: object, request: ListGroupsRequest) -> Step:
+        """The groups of this shard; the answer of the node is made of all shards'."""
         step = Step()
-        step.reply(token, response)
+        step.reply(token, ListGroupsResponse(groups=list_groups(self.groups, request)))
+        return step
+
+    def on_describe_group(self, token: object, group_id: str, caller: Caller) -> Step:
+        step = Step()
+        step.reply(token, describe_group(group_id, self.groups.get(group_id), caller.api_version))
+        return step
+
+    def on_delete_group(self, token: object, group_id: str) -> Step:
+        step = Step(divisible=True)
+        group = self.groups.get(group_id)
+        delete_group(step, group, self._commits, self._rebalances)
+        step.reply(token, DeleteGroupsResponse.DeletableGroupResult(group_id=group_id))
         return step

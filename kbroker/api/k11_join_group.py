@@ -1,0 +1,27 @@
+"""JoinGroup (11), versions 0-9. v4+: a first join gets MEMBER_ID_REQUIRED (KIP-394). v5+: static members (KIP-345).
+
+v9: a static leader that comes back may be told to skip the assignment (KIP-814).
+"""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from kbroker.api.context import Context
+from kbroker.api.groups import caller
+from kbroker.api.registry import api
+from kbroker.coordinator.later import Later
+from kbroker.protocol.messages import JoinGroupRequest, JoinGroupResponse
+
+
+def _failed(request: JoinGroupRequest, code: int, version: int) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code, member_id=request.member_id)
+
+
+@api(11, versions="0-9", failed=_failed)
+def join_group(request: JoinGroupRequest, ctx: Context) -> Later:
+    who = caller(ctx)
+    unique = str(uuid4())
+    return ctx.rooms.groups.submit(
+        request.group_id, lambda shard, token, now_ms: shard.on_join_group(token, request, who, unique, now_ms)
+    )

@@ -1,0 +1,270 @@
+"""Committed offsets: what OffsetCommit, OffsetFetch, OffsetDelete, time and deleted topics bring about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kbroker.coordinator.group.classic import PREPARING, STABLE, ClassicGroup
+from kbroker.coordinator.group.facts import Caller, TopicFacts, Topics
+from kbroker.coordinator.group.group import Group
+from kbroker.coordinator.group.offsets import Committed, Offsets, tombstone
+from kbroker.coordinator.group.rebalance import Rebalances
+from kbroker.coordinator.group.settings import GroupSettings
+from kbroker.coordinator.step import Record, Step
+from kbroker.errors import (
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
+    IllegalGenerationError,
+    InvalidGroupIdError,
+    KafkaError,
+    OffsetMetadataTooLargeError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
+)
+from kbroker.protocol.messages import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from kbroker.protocol.records import OffsetCommitKey, OffsetCommitValue
+
+NONE = 0
+NO_EXPIRY = -1
+TOPIC_IDS_FROM = 10
+GROUP_ID_NOT_FOUND_FROM = 9
+
+Answer = OffsetCommitResponse.Topic
+
+
+class Known(NamedTuple):
+    """A topic of a commit, and those of its partitions that exist."""
+
+    facts: TopicFacts
+    wanted: OffsetCommitRequest.Topic
+    partitions: list[OffsetCommitRequest.Partition]
+
+
+class Commits:
+    """Decides over the offsets of a shard; `groups` is the shard's own table."""
+
+    def __init__(
+        self,
+        groups: dict[str, Group],
+        offsets: Offsets,
+        rebalances: Rebalances,
+        settings: GroupSettings,
+        topics: Topics,
+    ) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._rebalances = rebalances
+        self._settings = settings
+        self._topics = topics
+
+    # ---- OffsetCommit ----
+
+    def on_commit(self, token: object, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> Step:
+        """Partitions that do not exist are told first, and whoever commits for nothing else is not asked who it is."""
+        answers: dict[str | bytes, Answer] = {}
+        found: list[Known] = []
+        for wanted in request.topics:
+            topic = self._topic(wanted.name, wanted.topic_id, caller.api_version)
+            if topic is None:
+                by_id = caller.api_version >= TOPIC_IDS_FROM
+                code = (UnknownTopicIdError if by_id else UnknownTopicOrPartitionError).code
+                _refuse(answers, wanted, wanted.partitions, code)
+                continue
+            count = topic.partitions
+            there = [each for each in wanted.partitions if 0 <= each.partition_index < count]
+            if len(there) < len(wanted.partitions):
+                missing = [each for each in wanted.partitions if not 0 <= each.partition_index < count]
+                _refuse(answers, wanted, missing, UnknownTopicOrPartitionError.code)
+            if there:
+                found.append(Known(topic, wanted, there))
+        step = Step()
+        if found:
+            try:
+                self._check(step, request, caller, now_ms)
+            except KafkaError as error:
+                for one in found:
+                    _refuse(answers, one.wanted, one.partitions, error.code)
+            else:
+                asked_ms = request.retention_time_ms
+                times = (now_ms, NO_EXPIRY if asked_ms == NO_EXPIRY else now_ms + asked_ms)
+                for one in found:
+                    self._commit(step, one, _answer(answers, one.wanted), request.group_id, times)
+        step.reply(token, OffsetCommitResponse(topics=list(answers.values())))
+        return step
+
+    def _check(self, step: Step, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> None:
+        group = self._groups.get(request.group_id)
+        generation = request.generation_id_or_member_epoch
+        if group is not None:
+            group.check_commit(request.member_id, request.group_instance_id, generation, caller.api_version)
+            if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING):
+                self._rebalances.keep_alive(step, group, request.member_id, now_ms)
+        elif generation >= 0:
+            raise GroupIdNotFoundError() if caller.api_version >= GROUP_ID_NOT_FOUND_FROM else IllegalGenerationError()
+
+    def _topic(self, name: str, topic_id: bytes, version: int) -> TopicFacts | None:
+        return self._topics.find_id(topic_id) if version >= TOPIC_IDS_FROM else self._topics.find(name)
+
+    def _commit(self, step: Step, known: Known, answer: Answer, group_id: str, times: tuple[int, int]) -> None:
+        now_ms, expires_ms = times
+        limit = self._settings.offset_metadata_max_bytes
+        for one in known.partitions:
+            metadata = one.committed_metadata or ""
+            if len(metadata) > limit:  # characters, whatever the setting is called
+                code = OffsetMetadataTooLargeError.code
+            else:
+                code = NONE
+                step.records.append(
+                    Record(
+                        OffsetCommitKey(group=group_id, topic=known.facts.name, partition=one.partition_index),
+                        OffsetCommitValue(
+                            offset=one.committed_offset,
+                            leader_epoch=one.committed_leader_epoch,
+                            metadata=metadata,
+                            commit_timestamp=now_ms,
+                            expire_timestamp=expires_ms,
+                            topic_id=known.facts.topic_id,
+                        ),
+                    )
+                )
+            answer.partitions.append(
+                OffsetCommitResponse.Partition(partition_index=one.partition_index, error_code=code)
+            )
+
+    # ---- OffsetFetch ----
+
+    def on_fetch(
+        self, token: object, wanted: OffsetFetchRequest.Group, caller: Caller, *, require_stable: bool
+    ) -> Step:
+        """The offsets of one group, in the form of version 8 and later."""
+        group = self._groups.get(wanted.group_id)
+        if group is not None:
+            group.check_fetch(wanted.member_id, wanted.member_epoch)
+        held = self._offsets.of_group(wanted.group_id)
+        response = OffsetFetchResponse.Group(group_id=wanted.group_id)
+        places: dict[tuple[str, bytes], list[int]] = {}
+        if wanted.topics is None:
+            for (topic, partition), committed in held.items():
+                places.setdefault((topic, committed.topic_id), []).append(partition)
+        else:
+            for one in wanted.topics:
+                facts = self._topic(one.name, one.topic_id, caller.api_version)
+                name = one.name if facts is None else facts.name
+                places.setdefault((name, one.topic_id), []).extend(one.partition_indexes)
+        for (topic, topic_id), partitions in places.items():
+            answer = OffsetFetchResponse.Topics(name=topic, topic_id=topic_id)
+            for partition in partitions:
+                found = held.get((topic, partition))
+                shown = OffsetFetchResponse.Partitions(
+                    partition_index=partition, committed_offset=-1, committed_leader_epoch=-1, metadata=""
+                )
+                if require_stable and self._offsets.is_pending(wanted.group_id, (topic, partition)):
+                    shown.error_code = UnstableOffsetCommitError.code
+                elif found is not None:
+                    shown.committed_offset = found.offset
+                    shown.committed_leader_epoch = found.leader_epoch
+                    shown.metadata = found.metadata
+                answer.partitions.append(shown)
+            response.topics.append(answer)
+        step = Step()
+        step.reply(token, response)
+        return step
+
+    # ---- OffsetDelete ----
+
+    def on_delete(self, token: object, request: OffsetDeleteRequest) -> Step:
+        if not request.group_id:
+            raise InvalidGroupIdError()
+        group = self._groups.get(request.group_id)
+        if group is None:
+            raise GroupIdNotFoundError()
+        if isinstance(group, ClassicGroup):
+            group.check_offset_delete()
+        step = Step(divisible=True)
+        response = OffsetDeleteResponse()
+        held = self._offsets.of_group(request.group_id)
+        for topic in request.topics:
+            subscribed = group.is_subscribed(topic.name)
+            facts = self._topics.find(topic.name)
+            count = 0 if facts is None else facts.partitions
+            answer = OffsetDeleteResponse.Topic(name=topic.name)
+            for one in topic.partitions:
+                place = (topic.name, one.partition_index)
+                code = NONE
+                if not 0 <= one.partition_index < count:
+                    code = UnknownTopicOrPartitionError.code
+                elif subscribed:
+                    code = GroupSubscribedToTopicError.code
+                elif place in held or self._offsets.is_pending(request.group_id, place):
+                    step.records.append(tombstone(request.group_id, place))
+                answer.partitions.append(
+                    OffsetDeleteResponse.Partition(partition_index=one.partition_index, error_code=code)
+                )
+            response.topics.append(answer)
+        step.reply(token, response)
+        return step
+
+    # ---- what ends offsets without being asked ----
+
+    def expire(self, step: Step, group: Group, now_ms: int) -> bool:
+        """Tombstones for what nobody uses any more; whether nothing is left of the group's offsets."""
+        nothing_left = True
+        subscribed: dict[str, bool] = {}
+        for place, committed in self._offsets.of_group(group.group_id).items():
+            topic = place[0]
+            if topic not in subscribed:
+                subscribed[topic] = group.is_subscribed(topic)
+            if (
+                not subscribed[topic]
+                and self._is_expired(group, committed, now_ms)
+                and not self._offsets.is_pending(group.group_id, place)
+            ):
+                step.records.append(tombstone(group.group_id, place))
+            else:
+                nothing_left = False
+        return nothing_left and not self._offsets.is_pending(group.group_id)
+
+    def _is_expired(self, group: Group, committed: Committed, now_ms: int) -> bool:
+        since_ms = group.idle_since_ms(committed.commit_timestamp)
+        if since_ms is None:
+            return False
+        if committed.expire_timestamp != NO_EXPIRY:  # from clients of long ago, who said it themselves
+            return now_ms >= committed.expire_timestamp
+        return now_ms - since_ms >= self._settings.offsets_retention_ms
+
+    def forget_group(self, step: Step, group_id: str) -> None:
+        step.records += [tombstone(group_id, place) for place in self._offsets.all_places(group_id)]
+
+    def on_topics_deleted(self, names: Iterable[str]) -> Step:
+        step = Step(divisible=True)
+        for group_id, place in self._offsets.of_topics(names):
+            step.records.append(tombstone(group_id, place))
+        return step
+
+
+def _refuse(
+    answers: dict[str | bytes, Answer],
+    wanted: OffsetCommitRequest.Topic,
+    partitions: list[OffsetCommitRequest.Partition],
+    code: int,
+) -> None:
+    _answer(answers, wanted).partitions.extend(
+        OffsetCommitResponse.Partition(partition_index=one.partition_index, error_code=code) for one in partitions
+    )
+
+
+def _answer(answers: dict[str | bytes, Answer], wanted: OffsetCommitRequest.Topic) -> Answer:
+    key = wanted.name or wanted.topic_id
+    answer = answers.get(key)
+    if answer is None:
+        answer = answers[key] = Answer(name=wanted.name, topic_id=wanted.topic_id)
+    return answer
