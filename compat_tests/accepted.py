@@ -27,6 +27,12 @@ ACCEPTED: tuple[Accepted, ...] = (
         "a session that outlives its topic is told UNKNOWN_TOPIC_ID; Apache says 3, and 103 once the name is back",
     ),
     Accepted(
+        "wire JoinGroup",
+        "v\\d+, first and second generation",
+        r"^named twice\.",
+        "a protocol that is named twice counts once; Apache fails with UNKNOWN_SERVER_ERROR",
+    ),
+    Accepted(
         "wire Metadata",
         "v\\d+, auto creation",
         r"^first\.",

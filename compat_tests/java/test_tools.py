@@ -24,7 +24,15 @@ _SERVED = (
     "Fetch",
     "ListOffsets",
     "Metadata",
+    "OffsetCommit",
+    "OffsetFetch",
     "FindCoordinator",
+    "JoinGroup",
+    "Heartbeat",
+    "LeaveGroup",
+    "SyncGroup",
+    "DescribeGroups",
+    "ListGroups",
     "ApiVersions",
     "CreateTopics",
     "DeleteTopics",
@@ -37,6 +45,8 @@ _SERVED = (
     "CreatePartitions",
     "DescribeCluster",
     "DescribeTopicPartitions",
+    "DeleteGroups",
+    "OffsetDelete",
 )
 
 

@@ -10,10 +10,12 @@ import pytest
 
 from compat_tests.harness import Broker, DiffersError, Results, compare
 from compat_tests.raw import (
+    commit_cases,
     config_cases,
     delete_cases,
     fetch_cases,
     frame_cases,
+    group_cases,
     life_cases,
     offset_cases,
     produce_cases,
@@ -28,6 +30,8 @@ _MODULES = (
     produce_cases,
     fetch_cases,
     offset_cases,
+    group_cases,
+    commit_cases,
     delete_cases,
     topic_cases,
     config_cases,

@@ -150,23 +150,27 @@ class Commits:
         if group is not None:
             group.check_fetch(wanted.member_id, wanted.member_epoch)
         held = self._offsets.of_group(wanted.group_id)
-        response = OffsetFetchResponse.Group(group_id=wanted.group_id)
         places: dict[tuple[str, bytes], list[int]] = {}
+        unknown: list[OffsetFetchResponse.Topics] = []
         if wanted.topics is None:
             for (topic, partition), committed in held.items():
                 places.setdefault((topic, committed.topic_id), []).append(partition)
         else:
             for one in wanted.topics:
-                facts = self._topic(one.name, one.topic_id, caller.api_version)
-                name = one.name if facts is None else facts.name
+                name = one.name
+                if caller.api_version >= TOPIC_IDS_FROM:
+                    facts = self._topics.find_id(one.topic_id)
+                    if facts is None:
+                        unknown.append(_no_topic(one))
+                        continue
+                    name = facts.name
                 places.setdefault((name, one.topic_id), []).extend(one.partition_indexes)
+        response = OffsetFetchResponse.Group(group_id=wanted.group_id)
         for (topic, topic_id), partitions in places.items():
             answer = OffsetFetchResponse.Topics(name=topic, topic_id=topic_id)
             for partition in partitions:
                 found = held.get((topic, partition))
-                shown = OffsetFetchResponse.Partitions(
-                    partition_index=partition, committed_offset=-1, committed_leader_epoch=-1, metadata=""
-                )
+                shown = _not_found(partition)
                 if require_stable and self._offsets.is_pending(wanted.group_id, (topic, partition)):
                     shown.error_code = UnstableOffsetCommitError.code
                 elif found is not None:
@@ -175,6 +179,7 @@ class Commits:
                     shown.metadata = found.metadata
                 answer.partitions.append(shown)
             response.topics.append(answer)
+        response.topics += unknown
         step = Step()
         step.reply(token, response)
         return step
@@ -196,20 +201,20 @@ class Commits:
             subscribed = group.is_subscribed(topic.name)
             facts = self._topics.find(topic.name)
             count = 0 if facts is None else facts.partitions
-            answer = OffsetDeleteResponse.Topic(name=topic.name)
+            refused, taken = [], []
             for one in topic.partitions:
                 place = (topic.name, one.partition_index)
-                code = NONE
+                answer = OffsetDeleteResponse.Partition(partition_index=one.partition_index)
                 if not 0 <= one.partition_index < count:
-                    code = UnknownTopicOrPartitionError.code
-                elif subscribed:
-                    code = GroupSubscribedToTopicError.code
+                    answer.error_code = UnknownTopicOrPartitionError.code
+                    refused.append(answer)
+                    continue
+                taken.append(answer)
+                if subscribed:
+                    answer.error_code = GroupSubscribedToTopicError.code
                 elif place in held or self._offsets.is_pending(request.group_id, place):
                     step.records.append(tombstone(request.group_id, place))
-                answer.partitions.append(
-                    OffsetDeleteResponse.Partition(partition_index=one.partition_index, error_code=code)
-                )
-            response.topics.append(answer)
+            response.topics.append(OffsetDeleteResponse.Topic(name=topic.name, partitions=refused + taken))
         step.reply(token, response)
         return step
 
@@ -268,3 +273,16 @@ def _answer(answers: dict[str | bytes, Answer], wanted: OffsetCommitRequest.Topi
     if answer is None:
         answer = answers[key] = Answer(name=wanted.name, topic_id=wanted.topic_id)
     return answer
+
+
+def _not_found(partition: int, code: int = NONE) -> OffsetFetchResponse.Partitions:
+    return OffsetFetchResponse.Partitions(
+        partition_index=partition, committed_offset=-1, committed_leader_epoch=-1, metadata="", error_code=code
+    )
+
+
+def _no_topic(wanted: OffsetFetchRequest.Topics) -> OffsetFetchResponse.Topics:
+    return OffsetFetchResponse.Topics(
+        topic_id=wanted.topic_id,
+        partitions=[_not_found(one, UnknownTopicIdError.code) for one in wanted.partition_indexes],
+    )

@@ -122,7 +122,7 @@ class Rebalances:
         elif request.group_instance_id is None and api_version >= MEMBER_ID_REQUIRED_FROM:
             self._give_out(step, group, member_id)
             step.arm(session_timer(group.group_id, member_id), now_ms + request.session_timeout_ms)
-            step.reply(joining.token, JoinGroupResponse(error_code=MemberIdRequiredError.code, member_id=member_id))
+            step.reply(joining.token, _refused(MemberIdRequiredError, member_id))
         else:
             self._add(step, group, member_id, joining, now_ms)
         return step
@@ -149,7 +149,7 @@ class Rebalances:
         self._forget(group, member_id)
         group.remove(member_id)
         step.disarm(session_timer(group.group_id, member_id))
-        step.reply(joining.token, JoinGroupResponse(error_code=GroupMaxSizeReachedError.code))
+        step.reply(joining.token, _refused(GroupMaxSizeReachedError))
         self._maybe_complete(step, group, now_ms)
 
     def _join_known(self, step: Step, group: ClassicGroup, joining: Joining, now_ms: int) -> None:
@@ -195,7 +195,7 @@ class Rebalances:
         group.speak(member, joining.protocols)
         member.session_timeout_ms = joining.request.session_timeout_ms
         member.rebalance_timeout_ms = _rebalance_timeout(joining.request)
-        earlier = JoinGroupResponse(error_code=UnknownMemberIdError.code, member_id=member.member_id)
+        earlier = _refused(UnknownMemberIdError, member.member_id)
         self._answer_join(step, group, member, earlier)  # it asked twice, and the first has nobody to hear it
         group.park_join(member, joining.token)
 
@@ -204,9 +204,8 @@ class Rebalances:
         assert joining.request.group_instance_id is not None
         member = group.members[group.static_ids[joining.request.group_instance_id]]
         leader_before = group.leader_id
-        fenced = FencedInstanceIdError.code
-        self._answer_join(step, group, member, JoinGroupResponse(error_code=fenced, member_id=member.member_id))
-        self._answer_sync(step, member, SyncGroupResponse(error_code=fenced))
+        self._answer_join(step, group, member, _refused(FencedInstanceIdError, member.member_id))
+        self._answer_sync(step, member, SyncGroupResponse(error_code=FencedInstanceIdError.code))
         step.disarm(member.session_timer)
         group.replace(member, member_id)
         self._update(step, group, member, joining)
@@ -280,7 +279,7 @@ class Rebalances:
             self._complete(step, group, now_ms)
 
     def _expel(self, step: Step, group: ClassicGroup, member: Member) -> None:
-        self._answer_join(step, group, member, JoinGroupResponse(error_code=UnknownMemberIdError.code))
+        self._answer_join(step, group, member, _refused(UnknownMemberIdError))
         self._answer_sync(step, member, SyncGroupResponse(error_code=UnknownMemberIdError.code))
         group.remove(member.member_id)
 
@@ -503,6 +502,10 @@ def _size(text: str | None) -> int:
 
 def _differ(told: str | None, known: str | None) -> bool:
     return told is not None and known is not None and told != known
+
+
+def _refused(error: type[KafkaError], member_id: str = "") -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=error.code, member_id=member_id, protocol_name=None)
 
 
 def _joined(group: ClassicGroup, member: Member, *, with_members: bool) -> JoinGroupResponse:

@@ -18,6 +18,8 @@ from kbroker.cluster import topics as decisions
 from kbroker.cluster.image import ClusterImage
 from kbroker.cluster.producer_ids import ProducerIdBlock
 from kbroker.config import Config, Dynamic
+from kbroker.coordinator.later import Later
+from kbroker.errors import CoordinatorNotAvailableError
 from kbroker.gateway import Gateway
 from kbroker.observe.logging import BrokerLog
 from kbroker.protocol import apis, codec
@@ -158,6 +160,14 @@ class FakeGroups:
 
     def partition_of(self, group_id: str) -> int | None:
         return None
+
+    def submit(self, group_id: str, event: object) -> Later:
+        later = Later()
+        later.settle(CoordinatorNotAvailableError())
+        return later
+
+    def submit_to_all(self, event: object) -> list[Later]:
+        return []
 
 
 class FakeMailbox:

@@ -9,7 +9,38 @@ from kbroker.protocol import apis, codec
 from kbroker.protocol.messages import ApiVersionsResponse
 from kbroker.tests.unit.api.desk import Desk
 
-SERVED = {0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 32, 33, 36, 37, 42, 44, 46, 47, 60, 75}
+SERVED = {
+    0,
+    1,
+    2,
+    3,
+    8,
+    9,
+    10,
+    11,
+    12,
+    13,
+    14,
+    15,
+    16,
+    17,
+    18,
+    19,
+    20,
+    21,
+    22,
+    23,
+    32,
+    33,
+    36,
+    37,
+    42,
+    44,
+    46,
+    47,
+    60,
+    75,
+}
 
 
 def test_these_keys_are_served_in_every_stable_version_that_kafka_has() -> None:

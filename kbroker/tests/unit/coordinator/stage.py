@@ -1,0 +1,179 @@
+"""A group shard on a stage: its log is a list, its clock is a number, its answers are kept by token.
+
+Records go through the bytes of the log and back before they are applied, and the shard can be made anew from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kbroker.coordinator.frames import GROUP, decode_record, encode_record
+from kbroker.coordinator.group.classic import SETTLED, ClassicGroup
+from kbroker.coordinator.group.facts import Caller, TopicFacts
+from kbroker.coordinator.group.settings import GroupSettings
+from kbroker.coordinator.group.shard import GroupShard
+from kbroker.coordinator.step import NO_PRODUCER, Record, Step, Timer
+from kbroker.coordinator.timers import Timers
+from kbroker.errors import KafkaError, NotCoordinatorError
+
+START_MS = 1_000_000_000_000
+LATEST = 9
+
+
+class StageTopics:
+    """Topics by name; an id is its name's first bytes."""
+
+    def __init__(self, **partitions: int) -> None:
+        self.partitions = partitions
+
+    def find(self, name: str) -> TopicFacts | None:
+        count = self.partitions.get(name)
+        return None if count is None else TopicFacts(name, topic_id(name), count)
+
+    def find_id(self, wanted: bytes) -> TopicFacts | None:
+        return next((self.find(name) for name in self.partitions if topic_id(name) == wanted), None)
+
+    def names(self) -> Iterable[str]:
+        return list(self.partitions)
+
+
+def topic_id(name: str) -> bytes:
+    return name.encode()[:16].ljust(16, b"\x01")
+
+
+class Stage:
+    def __init__(self, settings: GroupSettings | None = None, **partitions: int) -> None:
+        self.settings = settings or GroupSettings()
+        self.topics = StageTopics(**partitions)
+        self.now_ms = START_MS
+        self.log: list[tuple[bytes, bytes | None, int]] = []  # key, value, producer id
+        self.timers: Timers[Timer] = Timers()
+        self.answers: dict[object, Any] = {}
+        self.open: set[object] = set()
+        self.told: Callable[[object, Any], None] | None = None  # called with each answer
+        self.steps: list[Step] = []
+        self._uniques = 0
+        self.shard = self.read_log()
+        self.carry_out(self.shard.on_loaded(self.now_ms))
+
+    # ---- requests ----
+
+    def ask(self, token: object, event: Callable[[GroupShard, object, int], Step]) -> Any:
+        """The answer, if it was given at once."""
+        assert token not in self.open
+        assert token not in self.answers
+        self.open.add(token)
+        try:
+            step = event(self.shard, token, self.now_ms)
+        except KafkaError as error:
+            self._answer(token, error)
+        else:
+            self.carry_out(step)
+        return self.answers.get(token)
+
+    def join(self, token: object, request: Any, *, version: int = LATEST, client_id: str = "client") -> Any:
+        self._uniques += 1
+        unique = str(self._uniques)
+        caller = Caller(version, client_id, "/host")
+        return self.ask(token, lambda shard, one, now: shard.on_join_group(one, request, caller, unique, now))
+
+    def sync(self, token: object, request: Any) -> Any:
+        return self.ask(token, lambda shard, one, now: shard.on_sync_group(one, request, Caller(LATEST), now))
+
+    def heartbeat(self, token: object, request: Any) -> Any:
+        return self.ask(token, lambda shard, one, now: shard.on_heartbeat(one, request, Caller(LATEST), now))
+
+    def leave(self, token: object, request: Any) -> Any:
+        return self.ask(token, lambda shard, one, now: shard.on_leave_group(one, request, Caller(LATEST), now))
+
+    def commit(self, token: object, request: Any, *, version: int = LATEST) -> Any:
+        return self.ask(token, lambda shard, one, now: shard.on_offset_commit(one, request, Caller(version), now))
+
+    # ---- what the edge does ----
+
+    def carry_out(self, step: Step, producer_id: int = NO_PRODUCER) -> None:
+        self.steps.append(step)
+        for record in step.records:
+            key, value = encode_record(record)
+            self.log.append((key, value, producer_id))
+            self.shard.apply(_decoded(key, value), producer_id)
+        for timer, at_ms in step.timers:
+            if at_ms is None:
+                self.timers.disarm(timer)
+            else:
+                self.timers.arm(timer, at_ms)
+        for token, answer in step.replies:
+            self._answer(token, answer)
+
+    def _answer(self, token: object, answer: Any) -> None:
+        assert token in self.open, f"{token} was answered before: {answer}"
+        self.open.discard(token)
+        self.answers[token] = answer
+        if self.told is not None:
+            self.told(token, answer)
+
+    def advance(self, by_ms: int) -> None:
+        """Lets time pass; each timer goes off at its own time."""
+        until_ms = self.now_ms + by_ms
+        while (next_ms := self.timers.next_ms()) is not None and next_ms <= until_ms:
+            self.now_ms = max(self.now_ms, next_ms)
+            due = self.timers.next_due(self.now_ms)
+            assert due is not None
+            self.carry_out(self.shard.on_timer(due, self.now_ms))
+        self.now_ms = until_ms
+
+    # ---- the log ----
+
+    def read_log(self) -> GroupShard:
+        shard = GroupShard(self.settings, self.topics)
+        for key, value, producer_id in self.log:
+            shard.apply(_decoded(key, value), producer_id)
+        return shard
+
+    def reload(self) -> None:
+        """What an election does: whoever waits is sent away, and the shard is made from the log."""
+        for token in list(self.open):
+            self._answer(token, NotCoordinatorError())
+        self.timers = Timers()
+        self.shard = self.read_log()
+        self.carry_out(self.shard.on_loaded(self.now_ms))
+
+    def check_replay(self) -> None:
+        """A shard made from the log is the live one, but for who is on the way into a generation."""
+        again = self.read_log()
+        assert again.offsets.__dict__ == self.shard.offsets.__dict__
+        assert set(again.groups) == set(self.shard.groups)
+        for group_id, group in self.shard.groups.items():
+            if group.state_name in SETTLED:
+                assert lasting(again.groups[group_id]) == lasting(group)
+
+    def group(self, group_id: str) -> ClassicGroup:
+        group = self.shard.groups[group_id]
+        assert isinstance(group, ClassicGroup)
+        return group
+
+
+def lasting(group: object) -> Any:
+    """What of a classic group its record tells."""
+    assert isinstance(group, ClassicGroup)
+    if not group.members and group.generation_id == 0:
+        return (group.state, 0)  # nobody ever joined it
+    record = group.generation() if group.members else None
+    return (
+        group.state,
+        group.generation_id,
+        group.protocol_type,
+        group.protocol_name,
+        group.leader_id,
+        group.since_ms,
+        group.subscribed,
+        group.static_ids,
+        None if record is None else encode_record(record),
+    )
+
+
+def _decoded(key: bytes, value: bytes | None) -> Record:
+    record = decode_record(GROUP, key, value)
+    assert record is not None
+    return record
