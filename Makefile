@@ -7,7 +7,7 @@ PORT   ?= 9092
 TIMES  := build/layer-seconds.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test install lint unit compat spark campaigns fuzz sanitize crash decay groups million crowd wireload race partitions upkeep micro generate annotate clean
+.PHONY: help build run test install lint unit compat spark campaigns fuzz sanitize crash decay groups transcripts million crowd wireload race partitions upkeep micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -85,6 +85,9 @@ decay: build     ## ROUNDS=… data directories damaged at random, served or ref
 
 groups: build    ## SEEDS=… of the simulation of groups, with clients that crash, stall, ask twice and lie (SEED=… for one)
 	$(PY) -m kbroker.tests.simulation.classic_groups $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))
+
+transcripts: build  ## the transcripts of state machines, written anew; the diff is the review
+	$(PY) -m kbroker.tests.transcripts.script
 
 million: build   ## a million records through every client and codec
 	$(PY) -m compat_tests.million

@@ -210,7 +210,9 @@ def _told(answer: Any) -> str:
     if isinstance(answer, KafkaError):
         return answer.name
     if isinstance(answer, LeaveGroupResponse):
-        return " ".join(f"{one.member_id or one.group_instance_id}={Err(one.error_code).name}" for one in answer.members)
+        return " ".join(
+            f"{one.member_id or one.group_instance_id}={Err(one.error_code).name}" for one in answer.members
+        )
     if isinstance(answer, OffsetCommitResponse):
         parts = [(topic.name, one) for topic in answer.topics for one in topic.partitions]
         return " ".join(f"{name}-{one.partition_index}={Err(one.error_code).name}" for name, one in parts)
@@ -218,7 +220,11 @@ def _told(answer: Any) -> str:
     if isinstance(answer, JoinGroupResponse):
         if answer.error_code != NONE:
             return f"{code} {answer.member_id}".rstrip()
-        words = [f"joined {answer.generation_id} as {answer.member_id}", answer.protocol_name, f"led by {answer.leader}"]
+        words = [
+            f"joined {answer.generation_id} as {answer.member_id}",
+            answer.protocol_name,
+            f"led by {answer.leader}",
+        ]
         words += ["of " + ",".join(one.member_id for one in answer.members)] if answer.members else []
         return " ".join([*words, *(["skip"] if answer.skip_assignment else [])])
     if isinstance(answer, SyncGroupResponse) and answer.error_code == NONE:
