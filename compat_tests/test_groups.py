@@ -9,14 +9,17 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from compat_tests.client import WAIT_SECONDS
 from compat_tests.harness import Broker
-from compat_tests.oracle import ToolResult, run_tool
+from compat_tests.kbroker_server import KBroker
+from compat_tests.oracle import ApacheKafka, ToolResult, run_tool
 from compat_tests.plugin import Compare
+from compat_tests.raw.connection import Connection
 from compat_tests.until import until
 
 PARTITIONS = 4
@@ -369,3 +372,50 @@ def test_consumer_groups_tool_sees_no_difference(
     comparing(
         "kafka-consumer-groups", "a group from birth to death", lambda broker: consumer_groups_tool(broker, topic)
     )
+
+
+# ---- the log ----
+
+
+def _a_used_group(broker: Broker, topic: str) -> dict[str, int]:
+    _topic(broker, topic)
+    group = f"g-{topic}"
+    with _consumers(1, lambda: Confluent(broker, group), topic) as members:
+        _await(members, lambda: len(members[0].got) >= RECORDS)
+        members[0].commit()
+    return _committed(broker, group, topic)
+
+
+def test_kafkas_dump_tool_reads_our_offsets(java_tools: None, tmp_path: Path) -> None:
+    with KBroker(tmp_path, options=("--config", "offsets.topic.num.partitions=1")) as broker:
+        committed = _a_used_group(broker, "dumped")
+    files = str(tmp_path / "data" / "__consumer_offsets-0" / "00000000000000000000.log")
+    dumped = run_tool("kafka-dump-log", "--offsets-decoder", "--files", files)
+    assert dumped.exit_code == 0, dumped.err
+    assert committed == {str(index): RECORDS // PARTITIONS for index in range(PARTITIONS)}
+    keys = [line for line in dumped.lines if '"group":"g-dumped"' in line]
+    assert sum('"type":"1"' in line and '"offset":10' in line for line in keys) == PARTITIONS, dumped.out
+    assert any('"type":"2"' in line and '"protocolType":"consumer"' in line for line in keys), dumped.out
+
+
+def test_a_group_goes_on_where_the_other_broker_left_it(java_tools: None, tmp_path: Path) -> None:
+    one = ("--config", "offsets.topic.num.partitions=1", "--config", "offsets.topic.replication.factor=1")
+    with KBroker(tmp_path / "ours", options=one) as broker:
+        ours = _a_used_group(broker, "handed-over")
+    with ApacheKafka.on_data_directory(tmp_path / "ours" / "data") as apache:
+        until(lambda: _state(apache, "g-handed-over") == "Empty", WAIT_SECONDS)
+        assert _committed(apache, "g-handed-over", "handed-over") == ours
+        theirs = _a_used_group(apache, "handed-back")
+    with KBroker.on_data_directory(tmp_path / "ours" / "data", options=one) as broker:
+        until(lambda: _state(broker, "g-handed-back") == "Empty", WAIT_SECONDS)
+        assert _committed(broker, "g-handed-over", "handed-over") == ours
+        assert _committed(broker, "g-handed-back", "handed-back") == theirs
+
+
+def _state(broker: Broker, group: str) -> str:
+    connection = Connection(broker.bootstrap)
+    connection.ask("FindCoordinator", 3, {"key": group, "key_type": 0})
+    answer = connection.ask("DescribeGroups", 5, {"groups": [group]})
+    connection.close()
+    assert isinstance(answer, dict)
+    return str(answer["groups"][0]["group_state"])

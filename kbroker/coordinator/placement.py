@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 OFFSETS_TOPIC = "__consumer_offsets"
 _INT_MIN = -(1 << 31)
+KEPT_MAX = 4_096  # hashes that are remembered: a group is asked for over and over
+KEPT_CHARS_MAX = 256
 
 
 def java_hash(text: str) -> int:
@@ -15,7 +19,12 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@lru_cache(KEPT_MAX)
+def _kept_hash(text: str) -> int:
+    return java_hash(text)
+
+
 def partition_for(key: str, partitions: int) -> int:
     """abs(hash) modulo the partitions; the one number without an absolute value counts as 0."""
-    hashed = java_hash(key)
+    hashed = _kept_hash(key) if len(key) <= KEPT_CHARS_MAX else java_hash(key)
     return 0 if hashed == _INT_MIN else abs(hashed) % partitions

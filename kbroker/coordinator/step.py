@@ -48,9 +48,9 @@ class Step:
         *,
         divisible: bool = False,
     ) -> None:
-        self.records = list(records)
-        self.replies = list(replies)
-        self.timers = list(timers)
+        self.records = [*records]
+        self.replies = [*replies]
+        self.timers = [*timers]
         self.divisible = divisible
 
     def reply(self, token: object, answer: Struct | Exception) -> None:

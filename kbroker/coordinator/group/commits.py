@@ -42,11 +42,12 @@ Answer = OffsetCommitResponse.Topic
 
 
 class Known(NamedTuple):
-    """A topic of a commit, and those of its partitions that exist."""
+    """What of a commit is for one topic, and is there."""
 
+    group_id: str
     facts: TopicFacts
-    wanted: OffsetCommitRequest.Topic
     partitions: list[OffsetCommitRequest.Partition]
+    times: tuple[int, int]  # now, and when the offsets expire
 
 
 class Commits:
@@ -70,74 +71,67 @@ class Commits:
 
     def on_commit(self, token: object, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> Step:
         """Partitions that do not exist are told first, and whoever commits for nothing else is not asked who it is."""
-        answers: dict[str | bytes, Answer] = {}
-        found: list[Known] = []
-        for wanted in request.topics:
-            topic = self._topic(wanted.name, wanted.topic_id, caller.api_version)
-            if topic is None:
-                by_id = caller.api_version >= TOPIC_IDS_FROM
-                code = (UnknownTopicIdError if by_id else UnknownTopicOrPartitionError).code
-                _refuse(answers, wanted, wanted.partitions, code)
-                continue
-            count = topic.partitions
-            there = [each for each in wanted.partitions if 0 <= each.partition_index < count]
-            if len(there) < len(wanted.partitions):
-                missing = [each for each in wanted.partitions if not 0 <= each.partition_index < count]
-                _refuse(answers, wanted, missing, UnknownTopicOrPartitionError.code)
-            if there:
-                found.append(Known(topic, wanted, there))
+        by_id = caller.api_version >= TOPIC_IDS_FROM
+        asked_ms = request.retention_time_ms
+        times = (now_ms, NO_EXPIRY if asked_ms == NO_EXPIRY else now_ms + asked_ms)
         step = Step()
-        if found:
-            try:
-                self._check(step, request, caller, now_ms)
-            except KafkaError as error:
-                for one in found:
-                    _refuse(answers, one.wanted, one.partitions, error.code)
-            else:
-                asked_ms = request.retention_time_ms
-                times = (now_ms, NO_EXPIRY if asked_ms == NO_EXPIRY else now_ms + asked_ms)
-                for one in found:
-                    self._commit(step, one, _answer(answers, one.wanted), request.group_id, times)
-        step.reply(token, OffsetCommitResponse(topics=list(answers.values())))
+        refused: list[Answer] = []
+        answers: list[Answer] = []
+        code: int | None = None  # whether the group takes it; not asked yet
+        for wanted in request.topics:
+            facts = self._topics.find_id(wanted.topic_id) if by_id else self._topics.find(wanted.name)
+            count = 0 if facts is None else facts.partitions
+            there = [one for one in wanted.partitions if 0 <= one.partition_index < count]
+            if len(there) < len(wanted.partitions):
+                unknown = UnknownTopicIdError.code if by_id and facts is None else UnknownTopicOrPartitionError.code
+                missing = [one for one in wanted.partitions if not 0 <= one.partition_index < count]
+                refused.append(_answer(wanted, missing, unknown))
+            if there and facts is not None:
+                if code is None:
+                    code = self._check(step, request, caller, now_ms)
+                answer = _answer(wanted, there, code)
+                answers.append(answer)
+                if code == NONE:
+                    self._commit(step, Known(request.group_id, facts, there, times), answer)
+        step.reply(token, OffsetCommitResponse(topics=_merged(refused, answers) if refused else answers))
         return step
 
-    def _check(self, step: Step, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> None:
+    def _check(self, step: Step, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> int:
         group = self._groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
-        if group is not None:
+        if group is None:
+            if generation < 0:
+                return NONE
+            found = caller.api_version >= GROUP_ID_NOT_FOUND_FROM
+            return GroupIdNotFoundError.code if found else IllegalGenerationError.code
+        try:
             group.check_commit(request.member_id, request.group_instance_id, generation, caller.api_version)
-            if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING):
-                self._rebalances.keep_alive(step, group, request.member_id, now_ms)
-        elif generation >= 0:
-            raise GroupIdNotFoundError() if caller.api_version >= GROUP_ID_NOT_FOUND_FROM else IllegalGenerationError()
+        except KafkaError as error:
+            return error.code
+        if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING):
+            self._rebalances.keep_alive(step, group, request.member_id, now_ms)
+        return NONE
 
-    def _topic(self, name: str, topic_id: bytes, version: int) -> TopicFacts | None:
-        return self._topics.find_id(topic_id) if version >= TOPIC_IDS_FROM else self._topics.find(name)
-
-    def _commit(self, step: Step, known: Known, answer: Answer, group_id: str, times: tuple[int, int]) -> None:
-        now_ms, expires_ms = times
+    def _commit(self, step: Step, known: Known, answer: Answer) -> None:
+        group_id, (topic, topic_id, _), partitions, (now_ms, expires_ms) = known
         limit = self._settings.offset_metadata_max_bytes
-        for one in known.partitions:
+        for one, told in zip(partitions, answer.partitions, strict=True):
             metadata = one.committed_metadata or ""
             if len(metadata) > limit:  # characters, whatever the setting is called
-                code = OffsetMetadataTooLargeError.code
-            else:
-                code = NONE
-                step.records.append(
-                    Record(
-                        OffsetCommitKey(group=group_id, topic=known.facts.name, partition=one.partition_index),
-                        OffsetCommitValue(
-                            offset=one.committed_offset,
-                            leader_epoch=one.committed_leader_epoch,
-                            metadata=metadata,
-                            commit_timestamp=now_ms,
-                            expire_timestamp=expires_ms,
-                            topic_id=known.facts.topic_id,
-                        ),
-                    )
+                told.error_code = OffsetMetadataTooLargeError.code
+                continue
+            step.records.append(
+                Record(
+                    OffsetCommitKey(group=group_id, topic=topic, partition=one.partition_index),
+                    OffsetCommitValue(
+                        offset=one.committed_offset,
+                        leader_epoch=one.committed_leader_epoch,
+                        metadata=metadata,
+                        commit_timestamp=now_ms,
+                        expire_timestamp=expires_ms,
+                        topic_id=topic_id,
+                    ),
                 )
-            answer.partitions.append(
-                OffsetCommitResponse.Partition(partition_index=one.partition_index, error_code=code)
             )
 
     # ---- OffsetFetch ----
@@ -256,23 +250,24 @@ class Commits:
         return step
 
 
-def _refuse(
-    answers: dict[str | bytes, Answer],
-    wanted: OffsetCommitRequest.Topic,
-    partitions: list[OffsetCommitRequest.Partition],
-    code: int,
-) -> None:
-    _answer(answers, wanted).partitions.extend(
-        OffsetCommitResponse.Partition(partition_index=one.partition_index, error_code=code) for one in partitions
+def _answer(wanted: OffsetCommitRequest.Topic, partitions: list[OffsetCommitRequest.Partition], code: int) -> Answer:
+    return Answer(
+        name=wanted.name,
+        topic_id=wanted.topic_id,
+        partitions=[
+            OffsetCommitResponse.Partition(partition_index=one.partition_index, error_code=code) for one in partitions
+        ],
     )
 
 
-def _answer(answers: dict[str | bytes, Answer], wanted: OffsetCommitRequest.Topic) -> Answer:
-    key = wanted.name or wanted.topic_id
-    answer = answers.get(key)
-    if answer is None:
-        answer = answers[key] = Answer(name=wanted.name, topic_id=wanted.topic_id)
-    return answer
+def _merged(refused: list[Answer], answers: list[Answer]) -> list[Answer]:
+    """What was refused before the group was asked comes first, topic by topic."""
+    found: dict[tuple[str, bytes], Answer] = {}
+    for one in [*refused, *answers]:
+        known = found.setdefault((one.name, one.topic_id), one)
+        if known is not one:
+            known.partitions += one.partitions
+    return list(found.values())
 
 
 def _not_found(partition: int, code: int = NONE) -> OffsetFetchResponse.Partitions:

@@ -16,12 +16,12 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from kbroker._core.errors import Err
 from kbroker.coordinator.frames import GROUP as KIND
 from kbroker.coordinator.frames import decode_record
 from kbroker.coordinator.group.classic import ClassicGroup
 from kbroker.coordinator.group.settings import GroupSettings
 from kbroker.errors import NONE, KafkaError
-from kbroker._core.errors import Err
 from kbroker.protocol.codec import encode
 from kbroker.protocol.messages import (
     HeartbeatRequest,
