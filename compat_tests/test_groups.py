@@ -387,7 +387,7 @@ def _a_used_group(broker: Broker, topic: str) -> dict[str, int]:
 
 
 def test_kafkas_dump_tool_reads_our_offsets(java_tools: None, tmp_path: Path) -> None:
-    with KBroker(tmp_path, options=("--config", "offsets.topic.num.partitions=1")) as broker:
+    with KBroker(tmp_path) as broker:
         committed = _a_used_group(broker, "dumped")
     files = str(tmp_path / "data" / "__consumer_offsets-0" / "00000000000000000000.log")
     dumped = run_tool("kafka-dump-log", "--offsets-decoder", "--files", files)
