@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from compat_tests.harness import Broker, Results, Row, compare
-from compat_tests.java.adapter import stop_java_client
 from compat_tests.kbroker_server import KBroker
+from compat_tests.leash import stop_leashed_clients
 from compat_tests.oracle import ApacheKafka, MissingToolError, kafka_class_path
 from compat_tests.table import write_table
 
@@ -62,7 +62,7 @@ def brokers(
             running["kbroker"] = kind(tmp_path_factory.mktemp("kbroker")).start()
         yield running
     finally:
-        stop_java_client()
+        stop_leashed_clients()
         for broker in running.values():
             # Thousands of topics later a clean stop of Apache takes half a minute; its directory is not looked at.
             if isinstance(broker, ApacheKafka):
