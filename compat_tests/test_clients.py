@@ -11,11 +11,19 @@ from compat_tests.go import FranzGoClient
 from compat_tests.harness import Broker, Results
 from compat_tests.java import JavaClient
 from compat_tests.kafka_python import KafkaPythonClient
+from compat_tests.node import KafkaJsClient
 from compat_tests.oracle import MissingToolError
 from compat_tests.plugin import Compare
 from compat_tests.scenarios import SCENARIOS
 
-CLIENTS: tuple[type[Client], ...] = (ConfluentClient, KafkaPythonClient, AiokafkaClient, JavaClient, FranzGoClient)
+CLIENTS: tuple[type[Client], ...] = (
+    ConfluentClient,
+    KafkaPythonClient,
+    AiokafkaClient,
+    JavaClient,
+    FranzGoClient,
+    KafkaJsClient,
+)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
