@@ -19,7 +19,7 @@ from bench.bars import BARS
 from bench.outcome import Race, Row
 from bench.servers import SETTINGS, ApacheServer, KbrokerServer, Server
 from bench.settle import Ballast
-from bench.works import floor, latency, librdkafka, lives, raw
+from bench.works import floor, groups, latency, librdkafka, lives, raw
 from bench.works.measure import Figures, Work
 
 RESULTS = Path(__file__).parent / "results"
@@ -47,6 +47,16 @@ WORKS: dict[str, Work] = {
     "ApiVersions, 16 x 8": raw.small(lambda _topic: frames.api_versions()),
     "Metadata of one topic, 16 x 8": raw.small(frames.metadata),
     "1,000 connections": latency.crowd(),
+    "OffsetCommit, 50 groups, 50 x 1": groups.commits(50, 1),
+    "OffsetCommit, 16 groups, 16 x 8": groups.commits(16, 8),
+    "Heartbeat, 16 groups, 16 x 8": groups.heartbeats(16, 8),
+    "a group of 100, one more joins": groups.rebalance(100),
+    "500 groups at once": groups.many_groups(500),
+    "100 members come and go": groups.storm(100, 20.0),
+    "first record, 1 classic consumer": groups.first_record(1, "classic"),
+    "first record, 4 classic consumers": groups.first_record(4, "classic"),
+    "first record, 1 consumer, KIP-848": groups.first_record(1, "consumer"),
+    "first record, 4 consumers, KIP-848": groups.first_record(4, "consumer"),
     "resident memory, after the load": lives.resident,
     "500 topics x 4 partitions, create": lives.create_topics,
 }

@@ -1,0 +1,221 @@
+"""Groups: commits and heartbeats from the native load generator, rebalances of many members, time to a first record."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from bench import frames, wireload
+from bench.members import Member, find_coordinator
+from bench.servers import Server
+from bench.works.measure import SECONDS, Figures, Meter, Work, make_topic, new_name, topic
+from bench.works.raw import per_request
+from kbroker.protocol import messages
+
+COMMIT = 8
+BEAT_S = 0.05  # as the rebalance's end is felt by the next heartbeat, every second would measure the heartbeat
+PATIENCE_S = 120
+
+
+def _commit_frame(group: str, topic_name: str) -> bytes:
+    partition = messages.OffsetCommitRequest.Partition(partition_index=0, committed_offset=1, committed_metadata="")
+    wanted = messages.OffsetCommitRequest.Topic(name=topic_name, partitions=[partition])
+    return frames.frame(messages.OffsetCommitRequest(group_id=group, topics=[wanted]), COMMIT)
+
+
+def _commit_error_at(topic_name: str) -> int:
+    """size, header, throttle time, counts, name, index"""
+    return 4 + 5 + 4 + 1 + 1 + len(topic_name) + 1 + 4
+
+
+def commits(connections: int, depth: int) -> Work:
+    def work(server: Server) -> Figures:
+        groups = [new_name() for _ in range(connections)]
+        asyncio.run(find_coordinator(server.port, groups[0]))
+        with topic(server) as name, Meter(server) as meter:
+            outcome = wireload.run(
+                server.port,
+                [[_commit_frame(group, name)] for group in groups],
+                depth=depth,
+                seconds=SECONDS,
+                check_offset=_commit_error_at(name),
+            )
+        return per_request(outcome, meter)
+
+    return work
+
+
+def heartbeats(connections: int, depth: int) -> Work:
+    def work(server: Server) -> Figures:
+        groups = [new_name() for _ in range(connections)]
+        members = asyncio.run(_joined(server.port, groups))
+        beats = [
+            [
+                frames.frame(
+                    messages.HeartbeatRequest(
+                        group_id=group, generation_id=member.generation, member_id=member.member_id
+                    ),
+                    4,
+                )
+            ]
+            for group, member in zip(groups, members, strict=True)
+        ]
+        with Meter(server) as meter:
+            outcome = wireload.run(server.port, beats, depth=depth, seconds=SECONDS, check_offset=4 + 5 + 4)
+        return per_request(outcome, meter)
+
+    return work
+
+
+async def _joined(port: int, groups: list[str]) -> list[Member]:
+    await find_coordinator(port, groups[0])
+    members = [Member(port, group) for group in groups]
+    await asyncio.gather(*(member.connect() for member in members))
+    await asyncio.gather(*(member.join() for member in members))
+    for member in members:
+        await member.close()
+    return members
+
+
+def rebalance(count: int) -> Work:
+    """A group of `count` members; then one more comes: until everyone has an assignment of the new generation."""
+
+    async def story(port: int) -> float:
+        group = new_name()
+        await find_coordinator(port, group)
+        members = [Member(port, group) for _ in range(count)]
+        await asyncio.gather(*(member.connect() for member in members))
+        await asyncio.gather(*(member.join() for member in members))
+        await _settled(members)
+        newcomer = Member(port, group)
+        await newcomer.connect()
+        staying = [asyncio.ensure_future(member.stay(BEAT_S)) for member in members]
+        began = time.monotonic()
+        await newcomer.join()
+        await _settled([*members, newcomer])
+        took = time.monotonic() - began
+        await _leave([*members, newcomer], staying)
+        return took
+
+    return _timed(story)
+
+
+def many_groups(count: int) -> Work:
+    """So many groups of one member each, all at once."""
+
+    async def story(port: int) -> float:
+        groups = [new_name() for _ in range(count)]
+        await find_coordinator(port, groups[0])
+        members = [Member(port, group) for group in groups]
+        await asyncio.gather(*(member.connect() for member in members))
+        began = time.monotonic()
+        await asyncio.gather(*(member.join() for member in members))
+        took = time.monotonic() - began
+        await _leave(members, [])
+        return took
+
+    return _timed(story)
+
+
+def storm(count: int, seconds: float) -> Work:
+    """Members of one group come and go for so long; then until all that are left are in one generation."""
+
+    async def story(port: int) -> float:
+        group = new_name()
+        chance = random.Random(7)
+        await find_coordinator(port, group)
+        members = [Member(port, group) for _ in range(count)]
+        until = time.monotonic() + seconds
+
+        async def restless(member: Member) -> None:
+            await member.connect()
+            await member.join()
+            while time.monotonic() < until:
+                for _ in range(chance.randrange(1, 20)):
+                    await asyncio.sleep(BEAT_S)
+                    if await member.beat():
+                        await member.join()
+                if time.monotonic() < until:
+                    await member.leave()
+                    await member.join()
+            await member.stay(BEAT_S)
+
+        staying = [asyncio.ensure_future(restless(member)) for member in members]
+        while time.monotonic() < until:
+            await asyncio.sleep(BEAT_S)
+        began = time.monotonic()
+        await _settled(members)
+        took = time.monotonic() - began
+        await _leave(members, staying)
+        return took
+
+    return _timed(story)
+
+
+async def _settled(members: list[Member]) -> None:
+    """All in one generation, which the newest of them knows."""
+    while len({member.generation for member in members}) > 1 or members[0].generation < 0:
+        await asyncio.sleep(0.002)
+
+
+async def _leave(members: list[Member], staying: Sequence[asyncio.Future[None]]) -> None:
+    for task in staying:
+        task.cancel()
+    await asyncio.gather(*staying, return_exceptions=True)
+    for member in members:
+        await member.close()
+
+
+def _timed(story: Callable[[int], Awaitable[float]]) -> Work:
+    def work(server: Server) -> Figures:
+        async def bounded() -> float:
+            return await asyncio.wait_for(story(server.port), PATIENCE_S)
+
+        with Meter(server) as meter:
+            took = asyncio.run(bounded())
+        return {"seconds": took, "broker CPU s": meter.cpu}
+
+    return work
+
+
+def first_record(members: int, protocol: str) -> Work:
+    """librdkafka's consumers, from subscribe() until each of them has a record of its own partition."""
+
+    def work(server: Server) -> Figures:
+        from confluent_kafka import Consumer
+
+        name = make_topic(server, members)  # each partition holds a record
+        group = new_name()
+        consumers = [
+            Consumer(
+                {
+                    "bootstrap.servers": server.bootstrap,
+                    "group.id": group,
+                    "group.protocol": protocol,
+                    "auto.offset.reset": "earliest",
+                    "enable.auto.commit": False,
+                }
+            )
+            for _ in range(members)
+        ]
+        began = time.monotonic()
+        try:
+            for consumer in consumers:
+                consumer.subscribe([name])
+            waiting = set(range(members))
+            while waiting:
+                if time.monotonic() - began > PATIENCE_S:
+                    raise RuntimeError(f"{len(waiting)} consumers have no record after {PATIENCE_S} s")
+                for index, consumer in enumerate(consumers):  # who is not polled holds up the others' rebalance
+                    message = consumer.poll(0.002)
+                    if message is not None and message.error() is None:
+                        waiting.discard(index)
+            took = time.monotonic() - began
+        finally:
+            for consumer in consumers:
+                consumer.close()
+        return {"seconds": took}
+
+    return work
