@@ -316,14 +316,24 @@ class _Node:
             await asyncio.get_running_loop().run_in_executor(None, self._cleaner.stop)
 
     def _group_coordinator(self) -> GroupCoordinator:
+        from kbroker.cluster.image import GROUP_RESOURCE
+        from kbroker.coordinator.group.consumer_settings import ConsumerSettings
         from kbroker.coordinator.group.settings import GroupSettings
         from kbroker.coordinator.runtime import GroupCoordinator
 
-        controller = self._controller
+        config, controller = self._config, self._controller
+
+        def consumer_settings(group_id: str) -> ConsumerSettings:
+            dynamic = controller.dynamic()
+            given = controller.image.configs.get((GROUP_RESOURCE, group_id), {})
+            return ConsumerSettings.of(lambda name: config.broker_value(name, dynamic), given)
+
         return GroupCoordinator(
-            node_id=self._config.node_id,
+            node_id=config.node_id,
             image=lambda: controller.image,
             find=self._replicas.find,
+            version=lambda: controller.committed_offset,
+            consumer_settings=consumer_settings,
             settings=lambda: GroupSettings.of(lambda name: self._config.broker_value(name, controller.dynamic())),
             clock=self._broker.clock,
             log=self._log,

@@ -43,6 +43,7 @@ from kbroker.protocol.records import (
 
 TOPIC_RESOURCE = 2  # ConfigResource types, as ConfigRecord carries them
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2

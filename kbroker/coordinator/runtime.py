@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from kbroker._core.clock import BrokerClock
@@ -26,11 +26,13 @@ from kbroker._core.record.records import BrokenRecords, build_batch, iterate
 from kbroker._core.record.records import Record as LogRecord
 from kbroker._core.record.records import batches as headers_of
 from kbroker.coordinator.frames import GROUP, decode_record, encode_record
+from kbroker.coordinator.group.consumer_settings import ConsumerSettings
 from kbroker.coordinator.group.facts import TopicFacts
 from kbroker.coordinator.group.settings import GroupSettings
 from kbroker.coordinator.group.shard import GroupShard
 from kbroker.coordinator.later import Later
 from kbroker.coordinator.placement import OFFSETS_TOPIC, partition_for
+from kbroker.coordinator.re2_engine import Re2
 from kbroker.coordinator.step import NO_PRODUCER, Reply, Step, Timer
 from kbroker.coordinator.timers import Timers
 from kbroker.errors import (
@@ -52,6 +54,7 @@ LOOK_AT_CLOCK_S = 0.02  # a held clock moves without telling
 COMMIT_POLL_S = 0.001  # only while a batch waits for its high watermark
 RELOAD_AFTER_S = 0.2
 COMMIT_MARKER = 1
+KEPT_SETTINGS = 10_000  # groups whose settings are kept ready
 
 Event = Callable[[GroupShard, Any, int], Step]
 """(shard, token, now in ms) -> what it decides."""
@@ -60,8 +63,9 @@ Event = Callable[[GroupShard, Any, int], Step]
 class TopicsOf:
     """The committed image's topics, as a shard asks for them."""
 
-    def __init__(self, image: Callable[[], Any]) -> None:
+    def __init__(self, image: Callable[[], Any], version: Callable[[], int]) -> None:
         self._image = image
+        self._version = version
 
     def find(self, name: str) -> TopicFacts | None:
         found = self._image().topics.get(name)
@@ -73,6 +77,18 @@ class TopicsOf:
 
     def names(self) -> Iterable[str]:
         return list(self._image().topics)
+
+    def racks(self, name: str) -> list[list[str]]:
+        image = self._image()
+        partitions = image.topics[name].partitions
+        return [_racks(image.brokers, partitions[index].replicas) for index in sorted(partitions)]
+
+    def version(self) -> int:
+        return self._version()
+
+
+def _racks(brokers: Mapping[int, Any], replicas: Iterable[int]) -> list[str]:
+    return [brokers[one].rack for one in replicas if one in brokers and brokers[one].rack is not None]
 
 
 class _Decided:
@@ -107,7 +123,9 @@ class GroupCoordinator:
         node_id: int,
         image: Callable[[], Any],
         find: Callable[[str, int], PartitionHandle | None],
+        version: Callable[[], int],
         settings: Callable[[], GroupSettings],
+        consumer_settings: Callable[[str], ConsumerSettings],
         clock: BrokerClock,
         log: Any,
         in_thread: Callable[..., Awaitable[Any]],
@@ -119,7 +137,11 @@ class GroupCoordinator:
         self._clock = clock
         self._log = log
         self._in_thread = in_thread
-        self._topics = TopicsOf(image)
+        self._consumer_settings = consumer_settings
+        self._kept_settings: dict[str, ConsumerSettings] = {}  # by group, until a setting changes
+        self._expressions = Re2()
+        self._names_told: set[str] = set(image().topics)  # which topics the shards know
+        self._topics = TopicsOf(image, version)
         self._max_bytes = settings().max_record_bytes - BATCH_ROOM  # of one step's records
         self._led: dict[int, _Led] = {}
         self._count = 0  # partitions of the topic; 0: there is none yet
@@ -310,13 +332,37 @@ class GroupCoordinator:
     # ---- leadership ----
 
     async def on_commit(self, image: Any, delta: Any) -> None:
-        """The controller's listener, after the replicas': what this node leads now, and which topics are gone."""
+        """The controller's listener, after the replicas': what this node leads now, and what groups should know."""
+        if delta.configs:
+            self._kept_settings.clear()
         self._elect()
-        if delta.deleted_topics:
-            names = list(delta.deleted_topics.values())
-            for led in list(self._led.values()):
-                if led.shard is not None:
-                    self._carry_out(led, led.shard.on_topics_deleted(names))
+        if delta.topics or delta.deleted_topics:
+            self._tell_topics(image, delta)
+
+    def _tell_topics(self, image: Any, delta: Any) -> None:
+        changed = {image.topics_by_id[one].name for one in delta.topics if one in image.topics_by_id}
+        changed.update(delta.deleted_topics.values())
+        created = {name for name in changed if name in image.topics and name not in self._names_told}
+        self._names_told.difference_update(delta.deleted_topics.values())
+        self._names_told.update(name for name in changed if name in image.topics)
+        deleted = list(delta.deleted_topics.values())
+        for led in list(self._led.values()):
+            if led.shard is not None:
+                try:
+                    if deleted:
+                        self._carry_out(led, led.shard.on_topics_deleted(deleted))
+                    self._carry_out(led, led.shard.on_topics_changed(changed, created, self._clock.now_ms()))
+                except Exception as error:
+                    self._log.error("a group coordinator could not look at its topics", cause=error)
+
+    def settings_of(self, group_id: str) -> ConsumerSettings:
+        """What a consumer group is run by."""
+        kept = self._kept_settings.get(group_id)
+        if kept is None:
+            if len(self._kept_settings) >= KEPT_SETTINGS:
+                self._kept_settings.clear()
+            kept = self._kept_settings[group_id] = self._consumer_settings(group_id)
+        return kept
 
     def start(self) -> None:
         self._elect()
@@ -340,14 +386,17 @@ class GroupCoordinator:
         if log is None or log.offline_errno:
             led.failed = True
         elif log.log_end_offset == log.log_start_offset:
-            self._begin(led, GroupShard(self._settings(), self._topics))
+            self._begin(led, self._new_shard())
         else:
             task = asyncio.get_running_loop().create_task(self._load(led, log))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def _new_shard(self) -> GroupShard:
+        return GroupShard(self._settings(), self._topics, self._expressions, self.settings_of)
+
     async def _load(self, led: _Led, log: PartitionLog) -> None:
-        shard = GroupShard(self._settings(), self._topics)
+        shard = self._new_shard()
         try:
             passed_over = await self._in_thread(_replay, shard, log)
         except Exception as problem:

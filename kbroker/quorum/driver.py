@@ -219,6 +219,11 @@ class Controller:
 
         await self.submit(decide)
 
+    @property
+    def committed_offset(self) -> int:
+        """Of the last record in the image."""
+        return max(0, self._quorum.high_watermark - 1)
+
     def dynamic(self) -> Dynamic:
         """Broker settings that were changed at run time."""
         return configs.dynamic_of(self.image, self._config.node_id)

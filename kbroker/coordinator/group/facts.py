@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -24,3 +24,10 @@ class Topics(Protocol):
     def find(self, name: str) -> TopicFacts | None: ...
     def find_id(self, topic_id: bytes) -> TopicFacts | None: ...
     def names(self) -> Iterable[str]: ...
+    def racks(self, name: str) -> Sequence[Sequence[str]]:
+        """Of each partition of a topic that exists: the racks its replicas are in, as far as they are known."""
+        ...
+
+    def version(self) -> int:
+        """Of the image: it rises with every change."""
+        ...

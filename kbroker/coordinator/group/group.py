@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from kbroker.coordinator.step import Record
+from kbroker.errors import KafkaError
+
+PartitionCheck = Callable[[bytes, int], KafkaError | None]
+"""(topic id, partition) -> why this member may not commit it."""
 
 
 class Group(Protocol):
@@ -22,8 +27,13 @@ class Group(Protocol):
         """It has no members."""
         ...
 
-    def check_commit(self, member_id: str, instance_id: str | None, epoch: int, api_version: int) -> None:
-        """KafkaError unless this member may commit in its generation or member epoch. -1 and no id: no member."""
+    def check_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, api_version: int
+    ) -> PartitionCheck | None:
+        """KafkaError unless this member may commit in its generation or member epoch. -1 and no id: no member.
+
+        None: it may commit what it likes. A check: each partition has to pass it.
+        """
         ...
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:

@@ -8,11 +8,14 @@ This module only hands out: rebalance.py decides on the classic protocol, commit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kbroker.coordinator.group.admin import delete_group, describe_group, list_groups
 from kbroker.coordinator.group.classic import DEAD, ClassicGroup
 from kbroker.coordinator.group.commits import Commits
+from kbroker.coordinator.group.consumer_settings import ConsumerSettings
+from kbroker.coordinator.group.consumers import CONSUMER_KEYS, ConsumerGroups
+from kbroker.coordinator.group.expressions import Expressions, NoExpressions
 from kbroker.coordinator.group.facts import Caller, Topics
 from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.group.offsets import Offsets
@@ -38,8 +41,15 @@ EXPIRY = Timer("expiry", "")
 
 
 class GroupShard:
-    def __init__(self, settings: GroupSettings, topics: Topics) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        topics: Topics,
+        expressions: Expressions | None = None,
+        consumer_settings: Callable[[str], ConsumerSettings] = lambda group_id: ConsumerSettings(),
+    ) -> None:
         self.groups: dict[str, Group] = {}
+        self.consumers = ConsumerGroups(self.groups, topics, expressions or NoExpressions(), consumer_settings)
         self.offsets = Offsets()
         self._settings = settings
         self._rebalances = Rebalances(self.groups, settings)
@@ -58,6 +68,8 @@ class GroupShard:
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
             self._apply_classic(key.group, value)
+        elif isinstance(key, CONSUMER_KEYS):
+            self.consumers.apply(record)
 
     def _apply_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         group = self.groups.get(group_id)
@@ -85,6 +97,7 @@ class GroupShard:
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
                 self._rebalances.on_loaded(step, group, now_ms)
+        step.add(self.consumers.on_loaded(now_ms))
         return step
 
     def on_timer(self, timer: Timer, now_ms: int) -> Step:
@@ -94,7 +107,11 @@ class GroupShard:
         group = self.groups.get(timer.group)
         if isinstance(group, ClassicGroup):
             return self._rebalances.on_timer(timer, group, now_ms)
-        return Step()
+        return self.consumers.on_timer(timer, now_ms)
+
+    def on_topics_changed(self, changed: Iterable[str], created: Iterable[str], now_ms: int) -> Step:
+        """Topics by name: all that were made, deleted or changed, and those among them that are new."""
+        return self.consumers.on_topics_changed(changed, created, now_ms)
 
     def _expire(self, now_ms: int) -> Step:
         step = Step(divisible=True)
