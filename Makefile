@@ -85,6 +85,7 @@ decay: build     ## ROUNDS=… data directories damaged at random, served or ref
 
 groups: build    ## SEEDS=… of the simulation of groups, with clients that crash, stall, ask twice and lie (SEED=… for one)
 	$(PY) -m kbroker.tests.simulation.classic_groups $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))
+	$(PY) -m kbroker.tests.simulation.consumer_groups $(if $(SEED),--first $(SEED) --seeds 1,--seeds $(or $(SEEDS),10000))
 
 transcripts: build  ## the transcripts of state machines, written anew; the diff is the review
 	$(PY) -m kbroker.tests.transcripts.script

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kbroker.coordinator.group.classic import PREPARING, STABLE, ClassicGroup
 from kbroker.coordinator.group.facts import Caller, TopicFacts, Topics
-from kbroker.coordinator.group.group import Group
+from kbroker.coordinator.group.group import Group, PartitionCheck
 from kbroker.coordinator.group.offsets import Committed, Offsets, tombstone
 from kbroker.coordinator.group.rebalance import Rebalances
 from kbroker.coordinator.group.settings import GroupSettings
@@ -96,6 +96,16 @@ class Commits:
         step.reply(token, OffsetCommitResponse(topics=_merged(refused, answers) if refused else answers))
         return step
 
+    def _check_each(self, check: PartitionCheck, request: OffsetCommitRequest, caller: Caller) -> None:
+        """One partition too many, and nothing is committed: Kafka's way."""
+        by_id = caller.api_version >= TOPIC_IDS_FROM
+        for wanted in request.topics:
+            facts = self._topics.find_id(wanted.topic_id) if by_id else self._topics.find(wanted.name)
+            for one in wanted.partitions:
+                refused = None if facts is None else check(facts.topic_id, one.partition_index)
+                if refused is not None:
+                    raise refused
+
     def _check(self, step: Step, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> int:
         group = self._groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
@@ -105,7 +115,9 @@ class Commits:
             found = caller.api_version >= GROUP_ID_NOT_FOUND_FROM
             return GroupIdNotFoundError.code if found else IllegalGenerationError.code
         try:
-            group.check_commit(request.member_id, request.group_instance_id, generation, caller.api_version)
+            check = group.check_commit(request.member_id, request.group_instance_id, generation, caller.api_version)
+            if check is not None:
+                self._check_each(check, request, caller)
         except KafkaError as error:
             return error.code
         if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING):

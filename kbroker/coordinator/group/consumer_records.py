@@ -135,7 +135,7 @@ def owned_of(written: list[TopicPartitions], member_epoch: int) -> dict[bytes, d
     for one in written:
         epochs = one.assignment_epochs
         if epochs is None or len(epochs) != len(one.partitions):
-            epochs = [member_epoch] * len(one.partitions)
+            epochs = [max(member_epoch, 0)] * len(one.partitions)
         owned[one.topic_id] = dict(zip(one.partitions, epochs, strict=True))
     return owned
 

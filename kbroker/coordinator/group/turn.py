@@ -6,6 +6,7 @@ member's own state.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -163,9 +164,6 @@ def share_out(
 
 
 def preferred_assignor(members: Iterable[Member], settings: ConsumerSettings) -> str:
-    """What most of those who care asked for."""
-    votes: dict[str, int] = {}
-    for one in members:
-        if one.assignor is not None and one.assignor in settings.assignors:
-            votes[one.assignor] = votes.get(one.assignor, 0) + 1
-    return max(sorted(votes), key=votes.__getitem__) if votes else settings.assignors[0]
+    """What most of those who care asked for; of two that as many did, the one that the settings name first."""
+    votes = Counter(one.assignor for one in members)
+    return max(settings.assignors, key=votes.__getitem__)

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+import pytest
+
+from kbroker.tests.simulation.consumer_groups import Simulation
+
+SEEDS, AT_ONCE = 100, 10
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+def test_a_partition_never_has_two_owners_and_everyone_arrives(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        Simulation(seed).run()
