@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.groups import tales  # noqa: F401 - for what it tells
+from compat_tests.groups import clients, tales  # noqa: F401 - tales is imported for what it tells
 from compat_tests.groups.story import PARTITIONS, TALES, Story
 from compat_tests.harness import Broker, Results, compare
 from compat_tests.kbroker_server import KBroker
@@ -55,3 +55,13 @@ def _tell(name: str, broker: Broker) -> dict[str, Any]:
 @pytest.mark.parametrize("name", list(TALES))
 def test_a_tale_is_answered_and_written_alike(name: str, pair: dict[str, Broker], results: Results) -> None:
     compare(results, "wire ConsumerGroupHeartbeat", name, pair, lambda broker: _tell(name, broker))
+
+
+@pytest.mark.parametrize("expression", [False, True], ids=["by name", "by expression"])
+def test_librdkafka_shares_a_topic(expression: bool, pair: dict[str, Broker], results: Results) -> None:
+    scenario = f"consumer protocol, subscribed {'by expression' if expression else 'by name'}"
+    compare(results, "confluent-kafka", scenario, pair, lambda one: clients.librdkafka(one, expression=expression))
+
+
+def test_the_java_console_consumer_goes_on_where_it_stopped(pair: dict[str, Broker], results: Results) -> None:
+    compare(results, "java tools", "console consumer, consumer protocol", pair, clients.java_console_consumer)

@@ -55,6 +55,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT = 3
     STATIC = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class ConfigType(IntEnum):
@@ -360,6 +361,25 @@ class Config:
                 synonyms = self._synonyms(setting.synonyms[0][0], dynamic)
             if setting.name in overrides:
                 synonyms = (ConfigSynonym(setting.name, text, Source.TOPIC), *synonyms)
+            source = synonyms[0].source if synonyms else Source.DEFAULT
+            entries.append(
+                ConfigEntry(setting.name, text, False, source, False, synonyms, ConfigType[setting.type.upper()])
+            )
+        return entries
+
+    def describe_group(self, overrides: Mapping[str, str], dynamic: Dynamic = NOT_CHANGED) -> list[ConfigEntry]:
+        entries = []
+        text: str | None
+        for setting in table().group.values():
+            if setting.synonyms:
+                consulted = setting.synonyms[0][0]
+                text, synonyms = to_text(self.broker_value(consulted, dynamic)), self._synonyms(consulted, dynamic)
+            else:
+                text = setting.default
+                synonyms = (ConfigSynonym(setting.name, text, Source.DEFAULT),)
+            if setting.name in overrides:
+                text = to_text(setting.parse(overrides[setting.name]))
+                synonyms = (ConfigSynonym(setting.name, text, Source.GROUP), *synonyms)
             source = synonyms[0].source if synonyms else Source.DEFAULT
             entries.append(
                 ConfigEntry(setting.name, text, False, source, False, synonyms, ConfigType[setting.type.upper()])

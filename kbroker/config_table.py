@@ -145,12 +145,13 @@ class Table(NamedTuple):
     broker: Mapping[str, Setting]
     dynamic: Mapping[str, Setting]  # broker settings that no file can give: they exist at run time only
     topic: Mapping[str, Setting]
+    group: Mapping[str, Setting]
 
 
 @cache
 def table() -> Table:
     """config.ks, read once. What it holds never changes, so brokers of one process share it."""
-    sections: dict[str, list[list[str]]] = {"broker": [], "dynamic": [], "topic": [], "ours": []}
+    sections: dict[str, list[list[str]]] = {"broker": [], "dynamic": [], "topic": [], "group": [], "ours": []}
     rows: list[list[str]] = []
     for line in Path(__file__).with_name("config.ks").read_text().splitlines():
         if line.startswith("["):
@@ -161,7 +162,8 @@ def table() -> Table:
     broker = {row[1]: _broker_setting(row, ours.get(row[1])) for row in sections["broker"]}
     dynamic = {row[1]: _broker_setting(row, None) for row in sections["dynamic"]}
     topic = {row[1]: _topic_setting(row) for row in sections["topic"]}
-    return Table(broker, dynamic, topic)
+    group = {row[1]: _topic_setting(row) for row in sections["group"]}
+    return Table(broker, dynamic, topic, group)
 
 
 def _default_of(cell: str) -> str | None:

@@ -293,3 +293,53 @@ def a_member_does_not_give_up(story: Story) -> None:
     story.beat("one", 2)
     story.beat("two")
     story.described("two has all")
+
+
+GROUP, SET, DELETE, APPEND = 32, 0, 1, 2
+
+
+@tale
+def settings_of_a_group(story: Story) -> None:
+    name = story.group
+
+    def alter(label: str, *changes: tuple[str, int, str | None], group: str = name) -> None:
+        configs = [{"name": one, "config_operation": what, "value": value} for one, what, value in changes]
+        body = {"resources": [{"resource_type": GROUP, "resource_name": group, "configs": configs}]}
+        story.talk.ask(label, "IncrementalAlterConfigs", 1, {**body, "validate_only": False})
+
+    def described() -> list[Any]:
+        asked = {"resources": [{"resource_type": GROUP, "resource_name": name, "configuration_keys": None}]}
+        (result,) = story.talk.quietly("DescribeConfigs", 4, {**asked, "include_synonyms": True})["results"]
+        for one in result["configs"]:
+            one["documentation"] = None
+        return [result["error_code"], sorted(result["configs"], key=lambda one: str(one["name"]))]
+
+    def value_of(setting: str) -> str:
+        return next(str(one["value"]) for one in described()[1] if one["name"] == setting)
+
+    story.talk.say("untouched", described())
+    alter("shorter", ("consumer.session.timeout.ms", SET, "5500"), ("consumer.heartbeat.interval.ms", SET, "5000"))
+    until(lambda: value_of("consumer.session.timeout.ms") == "5500", WAIT_SECONDS)
+    story.talk.say("shorter, described", described())
+    for label, change in {
+        "too short": ("consumer.session.timeout.ms", SET, "2999"),
+        "too long": ("consumer.session.timeout.ms", SET, "60001"),
+        "shorter than a heartbeat": ("consumer.session.timeout.ms", SET, "5000"),
+        "no number": ("consumer.session.timeout.ms", SET, "x"),
+        "unknown": ("retention.ms", SET, "1"),
+        "no list": ("consumer.session.timeout.ms", APPEND, "1"),
+        "null": ("consumer.session.timeout.ms", SET, None),
+        "heartbeat too often": ("consumer.heartbeat.interval.ms", SET, "4999"),
+        "assignment too seldom": ("consumer.assignment.interval.ms", SET, "15001"),
+        "streams": ("streams.num.standby.replicas", SET, "3"),
+        "share": ("share.isolation.level", SET, "none"),
+    }.items():
+        alter(label, change)
+    alter("no group", ("consumer.session.timeout.ms", SET, "5500"), group="")
+    topic = story.topic(1)
+    alter("heartbeats", ("consumer.heartbeat.interval.ms", SET, "5200"))
+    until(lambda: value_of("consumer.heartbeat.interval.ms") == "5200", WAIT_SECONDS)
+    story.join("one", topic)
+    alter("as before", ("consumer.heartbeat.interval.ms", DELETE, None), ("consumer.session.timeout.ms", DELETE, None))
+    until(lambda: value_of("consumer.heartbeat.interval.ms") == "5000", WAIT_SECONDS)
+    story.beat("one")

@@ -39,6 +39,8 @@ SERVED = (
     "ListPartitionReassignments",
     "DeleteGroups",
     "OffsetDelete",
+    "ConsumerGroupHeartbeat",
+    "ConsumerGroupDescribe",
     "SaslHandshake",
     "SaslAuthenticate",
 )

@@ -12,6 +12,7 @@ from compat_tests.harness import Broker, DiffersError, Results, compare
 from compat_tests.raw import (
     commit_cases,
     config_cases,
+    consumer_group_cases,
     delete_cases,
     fetch_cases,
     frame_cases,
@@ -35,6 +36,7 @@ _MODULES = (
     delete_cases,
     topic_cases,
     config_cases,
+    consumer_group_cases,
     life_cases,
     frame_cases,
 )  # imported for what they register

@@ -17,7 +17,7 @@ Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 Resource = DescribeConfigsRequest.DescribeConfigsResource
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 def _failed(request: DescribeConfigsRequest, code: int, version: int) -> DescribeConfigsResponse:
@@ -81,6 +81,10 @@ def _entries(ctx: Context, asked: Resource) -> list[ConfigEntry]:
         raise InvalidRequestError(
             f"Broker {name!r} must be asked for its own settings; this is broker {rooms.node_id}."
         )
+    if asked.resource_type == GROUP:
+        if not name:
+            raise InvalidRequestError("A group's settings are asked for by its id.")
+        return rooms.config.describe_group(rooms.image.configs.get((GROUP, name), {}), rooms.dynamic)
     raise InvalidRequestError(f"There are no settings for resources of type {asked.resource_type} here.")
 
 

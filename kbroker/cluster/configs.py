@@ -12,7 +12,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from kbroker.cluster.broker_settings import broker_settings_error
-from kbroker.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage
+from kbroker.cluster.group_settings import group_settings_error
+from kbroker.cluster.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ClusterImage
 from kbroker.cluster.topics import topic_name_error
 from kbroker.config import Config, Dynamic, table
 from kbroker.errors import (
@@ -96,7 +97,7 @@ def _altered(image: ClusterImage, wanted: Alteration, config: Config) -> list[Me
     _check_form(wanted.changes)
     if wanted.resource_type == BROKER_RESOURCE:
         _check_broker_name(wanted.resource_name, config.node_id)
-    elif wanted.resource_type != TOPIC_RESOURCE:
+    elif wanted.resource_type not in (TOPIC_RESOURCE, GROUP_RESOURCE):
         raise InvalidRequestError(f"Unknown resource type {wanted.resource_type}")
     before = image.configs.get((wanted.resource_type, wanted.resource_name), {})
     after = {} if wanted.replace else dict(before)
@@ -108,6 +109,8 @@ def _altered(image: ClusterImage, wanted: Alteration, config: Config) -> list[Me
             after[change.name] = value
     if wanted.resource_type == TOPIC_RESOURCE:
         _check_topic(image, wanted.resource_name, after, config)
+    elif wanted.resource_type == GROUP_RESOURCE:
+        _check_group(image, wanted.resource_name, after, config)
     else:
         touched = {change.name for change in wanted.changes}
         _check_broker(image, wanted.resource_name, touched, after, config)
@@ -141,7 +144,7 @@ def _changed(current: str | None, change: Change, resource_type: int) -> str | N
         return change.value
     if change.operation == Operation.DELETE:
         return None
-    known = table().topic if resource_type == TOPIC_RESOURCE else table().broker
+    known = {TOPIC_RESOURCE: table().topic, GROUP_RESOURCE: table().group}.get(resource_type, table().broker)
     setting = known.get(change.name)
     operation = Operation(change.operation)
     if setting is None or setting.type != "list":
@@ -158,7 +161,7 @@ def _changed(current: str | None, change: Change, resource_type: int) -> str | N
 
 
 def _not_a_list(name: str, operation: Operation, resource_type: int, *, known: bool) -> str:
-    if resource_type == TOPIC_RESOURCE:
+    if resource_type != BROKER_RESOURCE:
         return f"Can't {operation.name} to key {name} because its type is not LIST."
     if not known:
         return f"Unknown config name: {name}"
@@ -176,6 +179,15 @@ def _check_topic(image: ClusterImage, topic: str, after: Mapping[str, str], conf
         raise InvalidConfigError(problem)
     if topic not in image.topics:
         raise UnknownTopicOrPartitionError(f"The topic '{topic}' does not exist.")
+
+
+def _check_group(image: ClusterImage, group: str, after: Mapping[str, str], config: Config) -> None:
+    """The group need not exist: it may be told before it has members."""
+    if not group:
+        raise InvalidRequestError("Default group resources are not allowed.")
+    problem = group_settings_error(after, config, dynamic_of(image, config.node_id))
+    if problem is not None:
+        raise InvalidConfigError(problem)
 
 
 def _check_broker_name(name: str, node_id: int) -> None:

@@ -125,7 +125,7 @@ def test_one_bad_setting_refuses_its_whole_resource() -> None:
         (topic(name="."), BAD_TOPIC, "Topic name is invalid: '.' is not allowed"),
         (Alteration(8, "1", ()), REFUSED, "Unknown resource type 8"),
         (Alteration(16, "m", ()), REFUSED, "Unknown resource type 16"),
-        (Alteration(32, "g", ()), REFUSED, "Unknown resource type 32"),
+        (Alteration(64, "g", ()), REFUSED, "Unknown resource type 64"),
         (Alteration(77, "", ()), REFUSED, "Unknown resource type 77"),
         (broker(name="2"), REFUSED, "Unexpected broker id, expected 1, but received 2"),
         (broker(name="one"), REFUSED, "Node id must be an integer, but it is: one"),
