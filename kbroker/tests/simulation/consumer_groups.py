@@ -224,9 +224,9 @@ class Simulation:
         request.topics = [OffsetCommitRequest.Topic(name=topic.name, partitions=[place])]
         group = self.world.group()
         member = None if group is None else group.members.get(client.member_id)
-        try:
-            self.world.do(self.world.shard.on_offset_commit("token", request, COMMIT, self.world.now_ms))
-        except KafkaError:
+        step = self.world.shard.on_offset_commit("token", request, COMMIT, self.world.now_ms)
+        self.world.do(step)
+        if not step.records:
             return
         assert member is not None, "one who is not in the group has committed"
         since = member.assigned_epoch(topic.topic_id, place.partition_index)

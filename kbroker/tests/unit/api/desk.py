@@ -158,11 +158,6 @@ class FakeReplicas:
 class FakeGroups:
     """A coordinator whose topic does not exist."""
 
-    def submit(self, group_id: str, event: object) -> Later:
-        later = Later()
-        later.settle(CoordinatorNotAvailableError())
-        return later
-
     def partition_of(self, group_id: str) -> int | None:
         return None
 

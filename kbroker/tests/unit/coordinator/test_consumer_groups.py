@@ -292,7 +292,7 @@ def test_a_restart_keeps_members_epochs_and_what_they_own() -> None:
     before = lasting(world.shard)
     world.reload()
     assert lasting(world.shard) == before
-    assert {timer.kind for timer in world.timers} == {"consumer-session", "consumer-rebalance"}
+    assert {timer.kind for timer in world.timers} == {"consumer-session", "consumer-rebalance", "expiry"}
     assert _told(_beat(world, "a", 2, [0, 1])) == (3, None)
     assert _told(_beat(world, "b", 3)) == (3, [2, 3])
 
