@@ -43,6 +43,7 @@ OURS = (
     "controller.listener.names",
     "listeners",
     "process.roles",
+    "group.initial.rebalance.delay.ms",
 )  # defaults of our own, on purpose
 
 
