@@ -54,6 +54,7 @@ LOOK_AT_CLOCK_S = 0.02  # a held clock moves without telling
 COMMIT_POLL_S = 0.001  # only while a batch waits for its high watermark
 RELOAD_AFTER_S = 0.2
 COMMIT_MARKER = 1
+GONE = {Err.UNKNOWN_TOPIC_OR_PARTITION, Err.NOT_LEADER_OR_FOLLOWER}
 KEPT_SETTINGS = 10_000  # groups whose settings are kept ready
 
 Event = Callable[[GroupShard, Any, int], Step]
@@ -285,10 +286,13 @@ class GroupCoordinator:
 
     def _lose(self, led: _Led, problem: Exception | None, code: int = Err.KAFKA_STORAGE_ERROR) -> None:
         """An append failed: the shard knows what the log does not. It is read anew, if this node still leads it."""
-        self._log.error(
-            "a group coordinator could not append", partition=led.index, reason=str(problem or Err(code).name)
-        )
-        self._drop(led, CoordinatorNotAvailableError())
+        if code in GONE:
+            self._drop(led, NotCoordinatorError())  # its topic was deleted, or another leads: no failure
+        else:
+            self._log.error(
+                "a group coordinator could not append", partition=led.index, reason=str(problem or Err(code).name)
+            )
+            self._drop(led, CoordinatorNotAvailableError())
         if not self._closed:
             asyncio.get_running_loop().call_later(RELOAD_AFTER_S, self._elect)
 
