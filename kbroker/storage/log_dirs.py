@@ -140,6 +140,7 @@ class LogDir:
         self.clean = False  # the last stop left its marker
         self.previous_broker_epoch = -1
         self.sound = True  # no log in it failed: a clean stop may leave the marker
+        self.renewed: set[tuple[str, int]] = set()  # made after the checkpoints, which tell of an earlier topic
         self.shut: set[tuple[str, int]] = set()  # could not be opened: what the checkpoints told of them stays
         self.recovery_points: Offsets = {}
         self.high_watermarks: Offsets = {}
@@ -282,7 +283,8 @@ class LogDirs:
         for key, log in self.logs.items():
             home, end = self._home[key], log.log_end_offset
             flushed = home.recovery_points.get(key, 0)
-            if flushed > end or (home.clean and home.high_watermarks.get(key, 0) > end):
+            short = flushed > end or (home.clean and home.high_watermarks.get(key, 0) > end)
+            if short and key not in home.renewed:
                 found.append((*key, end, max(flushed, home.high_watermarks.get(key, 0))))
         return found
 
@@ -358,6 +360,8 @@ class LogDirs:
         path = f"{home.path}/{wanted.topic}-{wanted.partition}"
         taken = os.path.lexists(path)
         known = taken and os.path.isdir(path)
+        if known and not home.clean and _is_younger(f"{path}/partition.metadata", home.path / RECOVERY_POINTS):
+            home.renewed.add(key)
         try:
             return PartitionLog.open(
                 path,
@@ -659,6 +663,13 @@ def _trace_of_data(path: Path) -> str | None:
     files = {METADATA_DIRECTORY, BOOTSTRAP, CLEAN_SHUTDOWN, RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS}
     partitions = (name for name in _directories_in(path) if _PARTITION.fullmatch(name))
     return next(partitions, None) or next((name for name in sorted(files) if os.path.lexists(path / name)), None)
+
+
+def _is_younger(metadata: str, checkpoint: Path) -> bool:
+    try:
+        return os.stat(metadata).st_mtime_ns > os.stat(checkpoint).st_mtime_ns
+    except OSError:
+        return False
 
 
 def _directories_in(path: Path) -> list[str]:

@@ -152,6 +152,22 @@ def test_a_log_that_ends_before_its_checkpoint_has_lost_records(tmp_path: Path) 
     again.release()
 
 
+def test_a_topic_made_anew_has_not_lost_what_an_earlier_one_of_its_name_had(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path)
+    log = dirs.open_log("t", 0, random_uuid(), {})
+    log.append(build_batch([Record(timestamp=1, value=b"v")]))
+    log.flush()
+    dirs.checkpoint()
+    shutil.rmtree(dirs.delete_logs([("t", 0)])[0])
+    made = dirs.open_log("t", 0, random_uuid(), {})
+    made.make()
+    dirs.release()  # a kill before the next checkpoint
+    again = open_dirs(tmp_path)
+    again.open_log("t", 0, made.topic_id, {})
+    assert again.losses() == []
+    again.release()
+
+
 def test_the_directories_of_one_broker_share_a_cluster_and_differ_in_their_ids(tmp_path: Path) -> None:
     dirs = open_dirs(tmp_path / "a", tmp_path / "b")
     assert dirs.dirs[0].meta.cluster_id == dirs.dirs[1].meta.cluster_id
