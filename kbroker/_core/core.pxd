@@ -6,7 +6,7 @@
 from kbroker._core.clock cimport BrokerClock
 from kbroker._core.net.loop cimport Loop, Shared
 from kbroker._core.net.mailbox cimport Message
-from kbroker._core.partitions cimport ViewHandle
+from kbroker._core.views cimport ViewHandle
 
 cdef class Core:
     cdef Shared s

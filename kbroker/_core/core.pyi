@@ -2,7 +2,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypedDict
 
 from kbroker._core.clock import BrokerClock
-from kbroker._core.partitions import ViewHandle
+from kbroker._core.views import ViewHandle
 
 CLOSE_REASON_NAMES: Final[tuple[str, ...]]
 EVENT_NAMES: Final[tuple[str, ...]]
@@ -80,6 +80,7 @@ class Core:
         mute_ms: int = 0,
         close_after: bool = False,
     ) -> None: ...
+    def reply_all(self, replies: Sequence[tuple[int, bytes | None]]) -> None: ...
     def close_connection(self, token: int, reason: str) -> None: ...
     def publish_apis(
         self, served: Mapping[int, tuple[int, int, int | None, bool]], bodies: Sequence[bytes]

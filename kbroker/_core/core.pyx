@@ -50,6 +50,7 @@ from kbroker._core.net.mailbox cimport (
     events_open,
     events_take,
     inbox_put,
+    inbox_put_all,
     inbox_ring,
     mailbox_close,
     mailbox_open,
@@ -59,13 +60,13 @@ from kbroker._core.net.mailbox cimport (
 from kbroker._core.net.poller cimport POLLIN, bell_clear, bell_close, bell_open, poll, pollfd
 from kbroker._core.net.warmer cimport warmer_close, warmer_open
 from kbroker._core.partitions cimport (
-    ViewHandle,
     pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
 from kbroker._core.purgatory cimport purgatory_count
+from kbroker._core.views cimport ViewHandle
 
 cdef extern from "<arpa/inet.h>" nogil:
     int AF_INET, AF_INET6
@@ -365,6 +366,42 @@ cdef class Core:
         m.mute_ms = mute_ms
         m.close_after = close_after
         self._put(token_loop(name), m)
+
+    def reply_all(self, replies):
+        """reply() for each (token, payload); every loop that is told something is rung once, when it has been told all."""
+        cdef Message *first[LOOPS_MAX]
+        cdef Message *last[LOOPS_MAX]
+        cdef Message *m
+        cdef uint64_t name
+        cdef const uint8_t *data
+        cdef bytes payload
+        cdef int64_t length
+        cdef int i
+        memset(first, 0, sizeof(first))
+        try:
+            for token, payload in replies:
+                name = token
+                length = -1 if payload is None else PyBytes_GET_SIZE(payload)
+                if length > INT32_MAX - 4:
+                    raise ValueError(f"a reply of {length} bytes does not fit in a frame")
+                self._give_back(token)
+                data = <const uint8_t *> PyBytes_AS_STRING(payload) if payload is not None else <const uint8_t *> NULL
+                m = message_new(REPLY, data, length)
+                if m == NULL:
+                    raise MemoryError
+                m.token = name
+                i = token_loop(name)
+                if self._closed or i >= self.s.loop_count:
+                    free(m)                  # its connection is gone
+                elif first[i] == NULL:
+                    first[i] = last[i] = m
+                else:
+                    last[i].next = m
+                    last[i] = m
+        finally:
+            for i in range(self.s.loop_count):
+                if first[i] != NULL:
+                    inbox_put_all(&self.s.loops[i].inbox, first[i], last[i])
 
     def close_connection(self, token, str reason):
         """Close the connection of a posted request instead of answering it; the reason comes back through events()."""

@@ -7,6 +7,7 @@ cdef enum:
     REPLIES_IN_FLIGHT_MAX = 128            # and unsent replies
     REQUEST_BYTES_MAX = 1073741824         # what all clients together have sent and is not answered, unless the broker says otherwise
     REPLY_BYTES_MAX = 536870912            # and the unsent replies of all of them
+    POSTED_TOGETHER = 64                   # commits and heartbeats of one connection that the control loop has at once
     MAILBOX_SLOTS = 8192                   # posted requests not yet taken by the control loop
     MAILBOX_SLOTS_MAX = 1048576            # however many queued.max.requests asks for: no more connections than that have one each
     MAILBOX_BYTES_MAX = 268435456          # and their bytes
@@ -32,6 +33,7 @@ cdef enum:
     PRODUCE_PARTITIONS_MAX = 100000        # of one request
     PRODUCER_BATCHES_KEPT = 5
     PRODUCERS_PER_LOG_MAX = 65536          # idempotent producers a partition remembers; the longest silent one makes room
+    VERIFICATIONS_PER_LOG_MAX = 65536      # first batches of transactions that wait for their coordinator's word; the oldest makes room
     RECORD_ERRORS_MAX = 100                # offending indexes reported per batch
     TAGS_MAX = 1024                        # tagged fields per structure
     SHORT_RECEIVE_BYTES = 2048             # one recv while memory is short: what is left of it fits in the smallest buffer
@@ -65,4 +67,5 @@ cdef enum:
     CONNECTION_RATE_WINDOW_S = 10          # max.connection.creation.rate is kept over this long
     ACCEPT_RETRY_MS = 100                  # when descriptors have run out
     MALLOC_KEEP_BYTES = 8388608            # freed memory at the end of each of malloc's arenas, in a process that is all ours
+    MOVED_UNDER_LOCK_MAX_BYTES = 1048576   # of a log that moves, copied while nobody may append to it
     DECODE_BUDGET_BYTES = 67108864         # objects made from one request, beyond the size of the request itself

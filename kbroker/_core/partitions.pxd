@@ -6,9 +6,12 @@
 #             Lock order: a partition's lock, then its log's; wake-ups run under the partition's lock and take only a purgatory's.
 # Invariants  a Partition outlives every Table, parked request and reply that names it (reference counts).
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from kbroker._core.log.partition_log cimport Append, Log, ReadPlan
+from libc.string cimport memcmp
+from kbroker._core.log.partition_log cimport Append, Log, PartitionLog, ReadPlan
+from kbroker._core.log.txn_index cimport TxnIndex
 from kbroker._core.record.batch cimport Origin
 from kbroker._core.record.compression cimport Scratch
+from kbroker._core.wire.cursor cimport load_be64
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:
@@ -25,6 +28,7 @@ cdef extern from "<pthread.h>" nogil:
 cdef struct Waiter:
     Waiter *next
     Waiter *previous
+    bint committed                                   # waits for the last stable offset, not for the high watermark
     void *parked                                     # purgatory's request
     void (*woken)(Waiter *w, int64_t bytes) noexcept nogil
 
@@ -99,9 +103,25 @@ cdef struct View:                  # what one listener's clients see: its own ta
     Table *current
     int64_t version
 
+cdef inline uint32_t hash_name(const uint8_t *name, int32_t length) noexcept nogil:
+    cdef uint32_t h = 2166136261u
+    cdef int32_t i
+    for i in range(length):
+        h = (h ^ name[i]) * 16777619u
+    return h ^ (h >> 15)
+
+cdef inline uint32_t hash_id(const uint8_t *id) noexcept nogil:
+    # Topic ids are random (type 4): any of their bits will do; made-up ones in tests differ in the low bytes.
+    cdef uint64_t h = (load_be64(id) ^ load_be64(id + 8)) * 0x9E3779B97F4A7C15u
+    return <uint32_t> (h >> 32)
+
+cdef inline bint same_id(const uint8_t *a, const uint8_t *b) noexcept nogil:
+    return memcmp(a, b, 16) == 0
+
 cdef Table *view_acquire(View *v) noexcept nogil
 cdef void table_retain(Table *t) noexcept nogil
 cdef void table_release(Table *t) noexcept nogil
+cdef void topic_release(Topic *t) noexcept nogil
 cdef Topic *find_topic_by_name(const Table *t, const uint8_t *name, int32_t length) noexcept nogil
 cdef Topic *find_topic_by_id(const Table *t, const uint8_t *id) noexcept nogil
 cdef Partition *topic_partition(const Topic *t, int32_t index) noexcept nogil   # NULL: out of range
@@ -136,19 +156,32 @@ cdef struct ReadFound:
     int32_t leader_id              # whom the error should point at
     int32_t leader_epoch
     int64_t seen_state             # for partition_add_waiter
-    int64_t seen_high_watermark
+    int64_t seen_offset            # the high watermark, or with read_committed the last stable offset
 
 cdef void partition_read(Partition *p, const ReadAsk *ask, ReadFound *out) noexcept nogil
-# Links the waiter. False: the high watermark or the state has moved since it was seen, so that no wake-up may come: look again.
-cdef bint partition_add_waiter(Partition *p, Waiter *w, int64_t seen_state, int64_t seen_high_watermark) noexcept nogil
+# The aborted transactions that a reader of this slice must know of (read_committed). 0 or -errno.
+cdef int partition_collect_aborted(Partition *p, int64_t from_offset, const ReadPlan *plan, TxnIndex *out) noexcept nogil
+# Whether a transactional batch may be appended as it comes: its transaction has begun here, or nobody wants it verified
+# (`adds`: it must be told to its coordinator in any case). What happens in between, the append will see.
+cdef bint partition_knows_transaction(Partition *p, int64_t producer_id, int16_t producer_epoch, bint adds) noexcept nogil
+# Links the waiter. False: the offset it waits for or the state has moved since it was seen, so that no wake-up may come: look again.
+cdef bint partition_add_waiter(Partition *p, Waiter *w, int64_t seen_state, int64_t seen_offset) noexcept nogil
 cdef void partition_remove_waiter(Partition *p, Waiter *w) noexcept nogil
+# Both with the lock held: what a change of the log, the leadership or the in-sync replicas brings with it.
+cdef bint maybe_advance_high_watermark(Partition *p) noexcept nogil
+cdef void note_change(Partition *p) noexcept nogil
 cdef void partition_leader(Partition *p, int32_t *leader_id, int32_t *leader_epoch) noexcept nogil
 cdef int64_t partition_high_watermark(Partition *p, int64_t *state_version) noexcept nogil
 
 cdef class PartitionHandle:
     cdef Partition *p
     cdef object _log
-    cdef object _append(self, bytes records, int16_t acks, object inflated, Origin origin)
+    cdef object _next                                # a copy that may take _log's place in this moment (moves)
+    cdef object _append(self, bytes records, int16_t acks, object inflated, Origin origin, int64_t guard,
+                        int16_t transaction_version)
 
-cdef class ViewHandle:
-    cdef View v
+cdef inline object log_of(PartitionHandle handle):
+    # Whoever was acknowledged by the new log is not to be answered from the old one.
+    if handle._next is not None and handle.p.log == (<PartitionLog> handle._next).log:
+        return handle._next
+    return handle._log

@@ -1,4 +1,5 @@
 # The live partitions of this node and the published tables. partitions.pxd says what holds; here is how.
+from libc.errno cimport EIO
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
@@ -8,14 +9,15 @@ from collections import namedtuple
 from kbroker._core.c.prelude cimport KB_ASSERT, add_counter, load_counter, release_count, retain_count
 from kbroker._core.clock cimport BrokerClock, wall_ms
 from kbroker._core.errors cimport Err
+from kbroker._core.log.aborted cimport log_collect_of_slice
 from kbroker._core.log.partition_log cimport (
     Append, AppendResult, Log, PartitionLog, append_begin, log_append, log_assign_epoch, log_awaits_sync,
-    log_end_offset, log_end_offset_for_epoch, log_failed, log_flush_or_fail, log_high_watermark, log_last_stable_offset,
-    log_raise_high_watermark, log_read, log_release, log_retain, log_settled_end, log_start_offset, log_syncs,
+    log_begin_verification, log_end_offset, log_end_offset_for_epoch, log_failed, log_flush_or_fail, log_high_watermark,
+    log_in_transaction, log_last_stable_offset, log_raise_high_watermark, log_read, log_release, log_retain,
+    log_settled_end, log_start_offset, log_syncs, log_verifies,
 )
 from kbroker._core.record.batch cimport FROM_CLIENT, FROM_COORDINATOR, Origin
 from kbroker._core.record.compression cimport Scratch, scratch_free
-from kbroker._core.wire.cursor cimport load_be64
 
 Produced = namedtuple("Produced", "error base_offset log_append_time log_start_offset record_errors message record_message")
 
@@ -81,24 +83,6 @@ cdef void table_release(Table *t) noexcept nogil:
     free(t)
 
 
-cdef inline uint32_t hash_name(const uint8_t *name, int32_t length) noexcept nogil:
-    cdef uint32_t h = 2166136261u
-    cdef int32_t i
-    for i in range(length):
-        h = (h ^ name[i]) * 16777619u
-    return h ^ (h >> 15)
-
-
-cdef inline uint32_t hash_id(const uint8_t *id) noexcept nogil:
-    # Topic ids are random (type 4): any of their bits will do; made-up ones in tests differ in the low bytes.
-    cdef uint64_t h = (load_be64(id) ^ load_be64(id + 8)) * 0x9E3779B97F4A7C15u
-    return <uint32_t> (h >> 32)
-
-
-cdef inline bint same_id(const uint8_t *a, const uint8_t *b) noexcept nogil:
-    return memcmp(a, b, 16) == 0
-
-
 cdef Topic *find_topic_by_name(const Table *t, const uint8_t *name, int32_t length) noexcept nogil:
     cdef uint32_t slot = hash_name(name, length) & t.mask
     cdef Topic *topic
@@ -137,11 +121,19 @@ cdef const Endpoint *find_endpoint(const Table *t, int32_t node_id) noexcept nog
 
 # ---- the live partition; all of it under p.lock ----
 
-cdef void wake_waiters(Partition *p, int64_t bytes) noexcept nogil:
+cdef void wake_waiters(Partition *p, int64_t bytes, int64_t committed_bytes) noexcept nogil:
+    # 0: of what these wait for, nothing has come.
     cdef Waiter *w = p.waiters
+    cdef int64_t news
     while w != NULL:
-        w.woken(w, bytes)
+        news = committed_bytes if w.committed else bytes
+        if news > 0:
+            w.woken(w, news)
         w = w.next
+
+
+cdef inline int64_t stable_offset(const Partition *p) noexcept nogil:
+    return log_last_stable_offset(p.log) if p.log != NULL else -1
 
 
 cdef bint maybe_advance_high_watermark(Partition *p) noexcept nogil:
@@ -170,11 +162,22 @@ cdef int16_t writable_error(const Partition *p, int16_t acks) noexcept nogil:
     return Err.NONE
 
 
+cdef int64_t committed_news(const Partition *p, int64_t stable, bint calm, int64_t news) noexcept nogil:
+    # What the last stable offset has passed since it stood at `stable`. `calm`: no transaction was open then; else a marker
+    # may have released more than its own bytes.
+    cdef int64_t now = stable_offset(p)
+    if now == stable:
+        return 0
+    return news if calm and now == log_high_watermark(p.log) else <int64_t> WOKEN_BY_STATE
+
+
 cdef bint append_as_leader(Partition *p, Append *appends, int32_t count, int16_t acks, Origin origin, Scratch *scratch,
                            int64_t now_ms) noexcept nogil:
     cdef AppendResult *out
     cdef uint64_t bytes = 0
+    cdef int64_t stable, news
     cdef bint awaits_sync = False
+    cdef bint calm
     cdef int16_t error
     cdef int32_t i
     pthread_mutex_lock(&p.lock)
@@ -183,6 +186,8 @@ cdef bint append_as_leader(Partition *p, Append *appends, int32_t count, int16_t
         for i in range(count):
             append_begin(&appends[i].out, error)
     else:
+        stable = log_last_stable_offset(p.log)
+        calm = stable == log_high_watermark(p.log)
         log_append(p.log, appends, count, origin, p.leader_epoch, scratch, now_ms)
         for i in range(count):
             out = &appends[i].out
@@ -192,26 +197,25 @@ cdef bint append_as_leader(Partition *p, Append *appends, int32_t count, int16_t
         if bytes > 0:
             add_counter(&p.bytes_in, bytes)
             if maybe_advance_high_watermark(p):
-                wake_waiters(p, bytes if p.follower_count == 0 else WOKEN_BY_STATE)
+                news = <int64_t> bytes if p.follower_count == 0 else <int64_t> WOKEN_BY_STATE
+                wake_waiters(p, news, committed_news(p, stable, calm, news))
         awaits_sync = log_awaits_sync(p.log)
     pthread_mutex_unlock(&p.lock)
     return awaits_sync
 
 
 cdef void partition_sync(Partition *p) noexcept nogil:
-    cdef Log *log
-    pthread_mutex_lock(&p.lock)
-    log = p.log
-    if log != NULL:
-        log_retain(log)
-    pthread_mutex_unlock(&p.lock)
+    cdef int64_t stable
+    cdef Log *log = borrow_log(p)
     if log == NULL:
         return
     log_flush_or_fail(log)
     pthread_mutex_lock(&p.lock)
     if p.log == log:
+        stable = stable_offset(p)
         maybe_advance_high_watermark(p)
-        wake_waiters(p, WOKEN_BY_STATE)
+        wake_waiters(p, WOKEN_BY_STATE, committed_news(p, stable, False, WOKEN_BY_STATE) if not log_failed(log)
+                     else <int64_t> WOKEN_BY_STATE)
     pthread_mutex_unlock(&p.lock)
     log_release(log)
 
@@ -286,7 +290,6 @@ cdef void find_divergence(Log *log, const ReadAsk *ask, ReadFound *out) noexcept
 
 
 cdef void partition_read(Partition *p, const ReadAsk *ask, ReadFound *out) noexcept nogil:
-    cdef int64_t bound
     pthread_mutex_lock(&p.lock)
     out.plan.error = readable_error(p, ask)
     out.plan.segment = NULL
@@ -301,22 +304,50 @@ cdef void partition_read(Partition *p, const ReadAsk *ask, ReadFound *out) noexc
     out.leader_id = p.leader_id
     out.leader_epoch = p.leader_epoch
     out.seen_state = p.state_version
-    out.seen_high_watermark = -1
+    out.seen_offset = -1
     if out.plan.error == Err.NONE:
-        out.seen_high_watermark = log_high_watermark(p.log)
+        out.seen_offset = log_last_stable_offset(p.log) if ask.read_committed else log_high_watermark(p.log)
         if ask.last_fetched_epoch >= 0:
             find_divergence(p.log, ask, out)
         if out.plan.error == Err.NONE and out.diverging_epoch < 0:
-            bound = log_last_stable_offset(p.log) if ask.read_committed else out.seen_high_watermark
-            log_read(p.log, ask.offset, bound, ask.max_bytes, ask.at_least_one, &out.plan)
+            log_read(p.log, ask.offset, out.seen_offset, ask.max_bytes, ask.at_least_one, &out.plan)
     pthread_mutex_unlock(&p.lock)
+
+
+cdef Log *borrow_log(Partition *p) noexcept nogil:
+    # NULL, or the log with a reference of the caller's.
+    cdef Log *log
+    pthread_mutex_lock(&p.lock)
+    log = p.log
+    if log != NULL:
+        log_retain(log)
+    pthread_mutex_unlock(&p.lock)
+    return log
+
+
+cdef int partition_collect_aborted(Partition *p, int64_t from_offset, const ReadPlan *plan, TxnIndex *out) noexcept nogil:
+    cdef Log *log = borrow_log(p)
+    cdef int rc = -EIO
+    if log != NULL:
+        rc = log_collect_of_slice(log, from_offset, plan, out)
+        log_release(log)
+    return rc
+
+
+cdef bint partition_knows_transaction(Partition *p, int64_t producer_id, int16_t producer_epoch, bint adds) noexcept nogil:
+    cdef bint known = True                   # a partition that is not led here refuses the append anyway
+    pthread_mutex_lock(&p.lock)
+    if p.is_leader and p.log != NULL and (adds or log_verifies(p.log)):
+        known = log_in_transaction(p.log, producer_id, producer_epoch)
+    pthread_mutex_unlock(&p.lock)
+    return known
 
 
 cdef inline int64_t current_high_watermark(const Partition *p) noexcept nogil:
     return log_high_watermark(p.log) if p.log != NULL else -1
 
 
-cdef bint partition_add_waiter(Partition *p, Waiter *w, int64_t seen_state, int64_t seen_high_watermark) noexcept nogil:
+cdef bint partition_add_waiter(Partition *p, Waiter *w, int64_t seen_state, int64_t seen_offset) noexcept nogil:
     cdef bint unchanged
     pthread_mutex_lock(&p.lock)
     w.previous = NULL
@@ -324,7 +355,8 @@ cdef bint partition_add_waiter(Partition *p, Waiter *w, int64_t seen_state, int6
     if p.waiters != NULL:
         p.waiters.previous = w
     p.waiters = w
-    unchanged = p.state_version == seen_state and current_high_watermark(p) == seen_high_watermark
+    unchanged = p.state_version == seen_state and \
+        (stable_offset(p) if w.committed else current_high_watermark(p)) == seen_offset
     pthread_mutex_unlock(&p.lock)
     return unchanged
 
@@ -364,7 +396,7 @@ cdef int64_t partition_high_watermark(Partition *p, int64_t *state_version) noex
 cdef void note_change(Partition *p) noexcept nogil:
     # With the lock held: parked requests look again, whatever they waited for.
     p.state_version += 1
-    wake_waiters(p, WOKEN_BY_STATE)
+    wake_waiters(p, WOKEN_BY_STATE, WOKEN_BY_STATE)
 
 
 cdef void become_leader(Partition *p, int32_t leader_id, int32_t leader_epoch, int32_t isr_count, int32_t min_isr,
@@ -421,13 +453,15 @@ cdef void drop_log(Partition *p, bint storage_error, bint deleted) noexcept nogi
 
 
 cdef void note_follower(Partition *p, int32_t replica_id, int64_t offset) noexcept nogil:
+    cdef int64_t stable
     cdef int32_t i
     pthread_mutex_lock(&p.lock)
+    stable = stable_offset(p)
     for i in range(p.follower_count):
         if p.followers[i].replica_id == replica_id:
             p.followers[i].log_end_offset = offset
     if maybe_advance_high_watermark(p):
-        wake_waiters(p, WOKEN_BY_STATE)
+        wake_waiters(p, WOKEN_BY_STATE, committed_news(p, stable, False, WOKEN_BY_STATE))
     pthread_mutex_unlock(&p.lock)
 
 
@@ -466,7 +500,7 @@ cdef class PartitionHandle:
 
     @property
     def log(self):
-        return self._log
+        return log_of(self)
 
     @property
     def leader_id(self):
@@ -529,16 +563,45 @@ cdef class PartitionHandle:
         with nogil:
             note_follower(self.p, replica_id, offset)
 
-    def produce(self, bytes records not None, int16_t acks=-1, inflated=None):
+    def produce(self, bytes records not None, int16_t acks=-1, inflated=None, int64_t guard=0):
         """Appends one produced batch as the network threads do; `inflated` when its codec has no engine there: its records,
-        or the code of the CodecError that they gave."""
-        return self._append(records, acks, inflated, FROM_CLIENT)
+        or the code of the CodecError that they gave. `guard`: of its verified transaction."""
+        return self._append(records, acks, inflated, FROM_CLIENT, guard, 0)
 
-    def append(self, bytes records not None):
-        """Appends a coordinator's own batch with acks=all; the caller waits for the high watermark."""
-        return self._append(records, -1, None, FROM_COORDINATOR)
+    def append(self, bytes records not None, *, int64_t guard=0, int16_t transaction_version=0):
+        """Appends a coordinator's own batch with acks=all; the caller waits for the high watermark. A transactional batch
+        may need a `guard`; of a marker its `transaction_version` decides which epochs will do."""
+        return self._append(records, -1, None, FROM_COORDINATOR, guard, transaction_version)
 
-    cdef object _append(self, bytes records, int16_t acks, object inflated, Origin origin):
+    def begin_verification(self, int64_t producer_id, int16_t producer_epoch, int32_t sequence, *, bint adds):
+        """Before a transaction's first batch: the guard to append it with once its coordinator knows of this partition; 0
+        when there is nothing to ask, because the transaction has begun here or the partition is not led here. `adds`: it
+        is asked to add the partition, not merely whether it was added."""
+        cdef int64_t guard = 0
+        cdef Log *log
+        cdef int64_t now
+        if self._log is None or not self.is_leader:
+            return 0
+        now = (<BrokerClock> (<PartitionLog> self._log)._clock).now_ms()
+        with nogil:
+            log = borrow_log(self.p)
+            if log != NULL:
+                if adds or log_verifies(log):
+                    guard = log_begin_verification(log, producer_id, producer_epoch, sequence, adds, now)
+                log_release(log)
+        if guard < 0:
+            raise MemoryError
+        return guard
+
+    def acknowledged(self, int16_t acks, int64_t required_offset):
+        """How far an append that ends before `required_offset` has come: an error code, REQUEST_TIMED_OUT while it waits."""
+        cdef int16_t error
+        with nogil:
+            error = partition_check_acks(self.p, acks, required_offset)
+        return error
+
+    cdef object _append(self, bytes records, int16_t acks, object inflated, Origin origin, int64_t guard,
+                        int16_t transaction_version):
         cdef Append append
         cdef Scratch scratch
         cdef bytes clear
@@ -548,6 +611,8 @@ cdef class PartitionHandle:
         append.length = len(records)
         append.inflated = NULL
         append.inflated_length = -1
+        append.guard = guard
+        append.transaction_version = transaction_version
         if isinstance(inflated, int):
             append.inflated = <const uint8_t *> <const char *> records     # not looked at: the length says what went wrong
             append.inflated_length = inflated
@@ -570,131 +635,3 @@ cdef class PartitionHandle:
         if append.out.needs_fallback:
             raise ValueError("this batch's codec has no native engine: pass its inflated records")
         return produced(&append.out)
-
-
-# ---- tables ----
-
-cdef uint8_t *copied(bytes value) except NULL:
-    cdef uint8_t *p = <uint8_t *> malloc(len(value) + 1)
-    if p == NULL:
-        raise MemoryError
-    memcpy(p, <const char *> value, len(value) + 1)
-    return p
-
-
-cdef Topic *make_topic(str name, bytes id, bint internal, list handles) except NULL:
-    cdef bytes encoded = name.encode()
-    cdef Topic *t
-    cdef int32_t i
-    cdef PartitionHandle handle
-    if len(id) != 16:
-        raise ValueError(f"topic {name!r}: an id has 16 bytes, not {len(id)}")
-    for i, handle in enumerate(handles):
-        if handle is None or handle.p.index != i:
-            raise ValueError(f"topic {name!r}: partitions must be listed from 0 without gaps")
-    t = <Topic *> calloc(1, sizeof(Topic))
-    if t == NULL:
-        raise MemoryError
-    t.references = 1
-    t.name = copied(encoded)
-    t.name_length = <int32_t> len(encoded)
-    t.internal = internal
-    memcpy(t.id, <const char *> id, 16)
-    t.partitions = <Partition **> calloc(len(handles) + 1, sizeof(Partition *))
-    if t.partitions == NULL:
-        topic_release(t)
-        raise MemoryError
-    t.partition_count = <int32_t> len(handles)
-    for i, handle in enumerate(handles):
-        partition_retain(handle.p)
-        t.partitions[i] = handle.p
-    return t
-
-
-cdef Table *make_table(int64_t topic_count, int64_t endpoint_count) except NULL:
-    cdef Table *t = <Table *> calloc(1, sizeof(Table))
-    cdef uint32_t slots = 8
-    while slots < 2 * topic_count:      # half empty at least: a probe for an unknown topic ends
-        slots *= 2
-    if t == NULL:
-        raise MemoryError
-    t.references = 1
-    t.mask = slots - 1
-    t.by_name = <Topic **> calloc(slots, sizeof(Topic *))
-    t.by_id = <Topic **> calloc(slots, sizeof(Topic *))
-    t.endpoints = <Endpoint *> calloc(endpoint_count + 1, sizeof(Endpoint))
-    if t.by_name == NULL or t.by_id == NULL or t.endpoints == NULL:
-        t.mask = 0
-        free(t.by_name)
-        free(t.by_id)
-        free(t.endpoints)
-        free(t)
-        raise MemoryError
-    return t
-
-
-cdef void table_add(Table *t, Topic *topic) noexcept nogil:
-    cdef uint8_t zero[16]
-    cdef uint32_t slot = hash_name(topic.name, topic.name_length) & t.mask
-    memset(zero, 0, 16)
-    while t.by_name[slot] != NULL:
-        slot = (slot + 1) & t.mask
-    t.by_name[slot] = topic
-    t.topic_count += 1
-    if same_id(topic.id, zero):     # the zero id names no topic
-        return
-    slot = hash_id(topic.id) & t.mask
-    while t.by_id[slot] != NULL:
-        slot = (slot + 1) & t.mask
-    t.by_id[slot] = topic
-
-
-cdef class ViewHandle:
-    """What the clients of one listener (or virtual cluster) see: topics, and where the brokers are reached."""
-
-    def __cinit__(self):
-        pthread_mutex_init(&self.v.lock, NULL)
-        self.v.current = make_table(0, 0)
-        self.v.version = 0
-
-    def __dealloc__(self):
-        if self.v.current != NULL:
-            table_release(self.v.current)
-        pthread_mutex_destroy(&self.v.lock)
-
-    @property
-    def version(self):
-        return self.v.version
-
-    def publish(self, list topics not None, list endpoints=None):
-        """Replaces the table at once. topics: (name, id, internal, handles); endpoints: (node id, host, port, rack or None)."""
-        cdef Table *t
-        cdef Table *before
-        cdef Endpoint *e
-        if len({topic[0] for topic in topics}) != len(topics) or len({topic[1] for topic in topics}) != len(topics):
-            raise ValueError("a topic's name and id may be published once in a table")
-        t = make_table(len(topics), len(endpoints or ()))
-        try:
-            for name, id, internal, handles in topics:
-                table_add(t, make_topic(name, id, internal, list(handles)))
-            for node_id, host, port, rack in endpoints or ():
-                e = &t.endpoints[t.endpoint_count]
-                e.node_id = node_id
-                e.port = port
-                e.rack_length = -1
-                e.host = copied(host.encode())
-                t.endpoint_count += 1
-                e.host_length = <int32_t> len(host.encode())
-                if rack is not None:
-                    e.rack = copied(rack.encode())
-                    e.rack_length = <int32_t> len(rack.encode())
-        except BaseException:
-            table_release(t)
-            raise
-        with nogil:
-            pthread_mutex_lock(&self.v.lock)
-            before = self.v.current
-            self.v.current = t
-            self.v.version += 1
-            pthread_mutex_unlock(&self.v.lock)
-            table_release(before)

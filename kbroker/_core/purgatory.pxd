@@ -47,7 +47,9 @@ cdef struct Parked:
 
 cdef Parked *parked_create(int32_t watch_capacity) noexcept nogil          # NULL: no memory
 # The purgatory must know its home before a waiter may be linked.
-cdef void parked_watch(Worker *w, Parked *p, Partition *partition, int64_t seen_state, int64_t seen_high_watermark) noexcept nogil
+# `committed`: what it waits for is the last stable offset, and that was seen.
+cdef void parked_watch(Worker *w, Parked *p, Partition *partition, int64_t seen_state, int64_t seen_offset,
+                       bint committed) noexcept nogil
 # Takes over `p`. False: no memory, or too much is parked already; the caller still owns it and answers at once.
 cdef bint purgatory_park(Worker *w, Parked *p, const Peer *peer, int64_t deadline_ms) noexcept nogil
 cdef void parked_free(Parked *p) noexcept nogil                            # unlinks the waiters; does not call drop

@@ -190,16 +190,17 @@ cdef Parked *parked_create(int32_t watch_capacity) noexcept nogil:
 
 
 cdef void parked_watch(Worker *w, Parked *p, Partition *partition,
-                       int64_t seen_state, int64_t seen_high_watermark) noexcept nogil:
+                       int64_t seen_state, int64_t seen_offset, bint committed) noexcept nogil:
     cdef Waiter *waiter = &p.waiters[p.watch_count]
     KB_ASSERT(p.watch_count < p.watch_capacity)
     p.home = w.purgatory
     waiter.parked = p
+    waiter.committed = committed
     waiter.woken = wake_parked
     partition_retain(partition)
     p.partitions[p.watch_count] = partition
     p.watch_count += 1
-    if not partition_add_waiter(partition, waiter, seen_state, seen_high_watermark):
+    if not partition_add_waiter(partition, waiter, seen_state, seen_offset):
         p.stale = True
 
 

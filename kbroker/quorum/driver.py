@@ -38,6 +38,7 @@ from kbroker.protocol.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
+    RemoveTopicRecord,
 )
 from kbroker.quorum.core import NOBODY, Election, LogEnd, Quorum, Step, Timeouts
 from kbroker.quorum.frames import BrokenMetadataError, Membership, leader_change_batch, metadata_batch, read_batches
@@ -53,7 +54,8 @@ from kbroker.quorum.snapshot import (
 from kbroker.quorum.store import BrokenQuorumStateError, read_election, write_dynamic_election, write_election
 from kbroker.storage.checkpoints import sync_directory
 from kbroker.storage.identity import DataDirectoryError, random_uuid
-from kbroker.storage.log_dirs import BOOTSTRAP, METADATA_DIRECTORY, LogDirs
+from kbroker.storage.log_dir import BOOTSTRAP, METADATA_DIRECTORY
+from kbroker.storage.log_dirs import LogDirs
 
 T = TypeVar("T")
 Decide = Callable[[ClusterImage, int], tuple[Sequence[Message], T]]
@@ -64,7 +66,12 @@ Listen = Callable[[ClusterImage, Delta], Awaitable[None]]
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 FROM_QUORUM = 3
 _READ_BYTES = 1 << 20
-_FLUSH_TRIES, _FLUSH_RETRY_S = 100, 0.1  # when descriptors have run out
+_RETRY_S = 0.1  # when descriptors have run out
+_TRIES_AT_A_STOP = 100
+
+
+class _NoDescriptorsError(Exception):
+    """The next segment cannot be opened now. Nothing was written, nothing has changed: it may be tried again."""
 
 
 class _Waiting(NamedTuple):
@@ -219,6 +226,27 @@ class Controller:
 
         await self.submit(decide)
 
+    def deleted_topics(self) -> set[bytes]:
+        """The ids of all topics whose deletion stands in the log. It is read from its start: in a thread."""
+        found: set[bytes] = set()
+        undecided: set[bytes] | None = None  # of a transaction
+        offset = self._log.log_start_offset
+        while offset < self._log.log_end_offset:
+            data = self._log.read(offset, _READ_BYTES, self._log.log_end_offset)
+            if not data:
+                break
+            for batch in read_batches(data):
+                for record in batch.records:
+                    if isinstance(record, RemoveTopicRecord):
+                        (found if undecided is None else undecided).add(record.topic_id)
+                    elif isinstance(record, BeginTransactionRecord):
+                        undecided = set()
+                    elif isinstance(record, EndTransactionRecord | AbortTransactionRecord):
+                        found |= undecided or set() if isinstance(record, EndTransactionRecord) else set()
+                        undecided = None
+                offset = batch.header.last_offset + 1
+        return found
+
     @property
     def committed_offset(self) -> int:
         """Of the last record in the image."""
@@ -357,6 +385,8 @@ class Controller:
             )
         while offset < self._log.log_end_offset:
             data = self._log.read(offset, _READ_BYTES, self._log.log_end_offset)
+            if not data:
+                raise BrokenMetadataError(f"no record can be read from offset {offset} on; restore it from a backup")
             self._bytes_since_snapshot += len(data)
             for batch in read_batches(data):
                 self._membership.take(batch)
@@ -410,18 +440,26 @@ class Controller:
     # ---- the loop ----
 
     async def _run(self) -> None:
+        left = _TRIES_AT_A_STOP
         try:
             while not (self._stopping and not self._requests):
                 await self._wake.wait()
                 self._wake.clear()
                 if self._requests:
-                    self._decide_all()
+                    written = self._decide_all()
                     await self._commit()
                     await self._maybe_snapshot()
+                    if not written:
+                        left -= self._stopping
+                        if left <= 0:
+                            raise OSError(errno.EMFILE, "the metadata log found no descriptor for its next segment")
+                        self._wake.set()
+                        await asyncio.sleep(_RETRY_S)
         except Exception as problem:  # every later request is told: see submit()
             self._fail(problem)
 
-    def _decide_all(self) -> None:
+    def _decide_all(self) -> bool:
+        """False: descriptors have run out, and the first of the requests that are left is decided anew."""
         while self._requests:
             decide, answer = self._requests.popleft()
             if answer.done():  # whoever asked has gone
@@ -434,7 +472,13 @@ class Controller:
             # It waits before it is written: if writing fails, _fail finds it.
             self._waiting.append(_Waiting(self._log.log_end_offset + len(records), answer, result))
             if records:
-                self._append(records)
+                try:
+                    self._append(records)
+                except _NoDescriptorsError:
+                    self._waiting.pop()
+                    self._requests.appendleft((decide, answer))
+                    return False
+        return True
 
     def _append(self, records: Sequence[Message]) -> None:
         self._write(metadata_batch(records, self._clock.now_ms()))
@@ -444,6 +488,9 @@ class Controller:
 
     def _write(self, batch: bytes) -> None:
         appended = self._log.append(batch, origin=FROM_QUORUM, leader_epoch=self._quorum.epoch)
+        short = appended.error == KafkaStorageError.code and not (self._log.offline_errno or self._log.closed)
+        if short:  # a failing disk would have put it offline
+            raise _NoDescriptorsError
         if appended.error:
             raise OSError(self._log.offline_errno, f"the metadata log refused a batch (error {appended.error})")
         self._bytes_since_snapshot += len(batch)
@@ -470,14 +517,15 @@ class Controller:
 
     async def _flush(self) -> int:
         """A burst of connections may take every descriptor there is: they come back, and nothing is lost meanwhile."""
-        for _ in range(_FLUSH_TRIES - 1):
+        left = _TRIES_AT_A_STOP
+        while True:
             try:
                 return await self._in_thread(self._log.flush)
             except OSError as problem:
-                if problem.errno not in {errno.EMFILE, errno.ENFILE}:
+                left -= self._stopping
+                if problem.errno not in {errno.EMFILE, errno.ENFILE} or left <= 0:
                     raise
-            await asyncio.sleep(_FLUSH_RETRY_S)
-        return await self._in_thread(self._log.flush)
+            await asyncio.sleep(_RETRY_S)
 
     def _fail(self, problem: BaseException) -> None:
         self.failure = problem

@@ -10,7 +10,7 @@ from kbroker.quorum.integrity import find_torn_tail, segments_of
 from kbroker.quorum.snapshot import find_snapshots, read_snapshot
 from kbroker.quorum.store import FILE_NAME, BrokenQuorumStateError, read_election
 from kbroker.storage.examine import ADVICE_RESTORE, ADVICE_TAIL, Finding
-from kbroker.storage.log_dirs import BOOTSTRAP, CLEAN_SHUTDOWN, METADATA_DIRECTORY
+from kbroker.storage.log_dir import BOOTSTRAP, CLEAN_SHUTDOWN, METADATA_DIRECTORY
 
 
 def examine_metadata(directory: Path) -> Iterator[Finding]:

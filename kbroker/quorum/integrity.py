@@ -46,6 +46,9 @@ def segments_of(directory: Path) -> list[tuple[int, Path]]:
 def find_torn_tail(directory: Path, *, clean: bool) -> TornTail | None:
     """What the next opening will cut off. BrokenMetadataError: it would cut more than a crash can tear."""
     segments = segments_of(directory)
+    swap = next(iter(sorted(directory.glob("*.swap"))), None)
+    if swap is not None:  # whoever opens a log puts it in a segment's place
+        raise BrokenMetadataError(f"{swap.name} is of a compaction, which this log never had; remove it")
     expected = segments[0][0] if segments else 0
     for number, (base_offset, path) in enumerate(segments):
         if base_offset != expected:

@@ -36,7 +36,7 @@ from kbroker.quorum.frames import (
     snapshot_header_batch,
 )
 from kbroker.storage.checkpoints import read_small, write_whole
-from kbroker.storage.log_dirs import BOOTSTRAP
+from kbroker.storage.log_dir import BOOTSTRAP
 
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _RECORDS_PER_BATCH = 1000

@@ -12,13 +12,14 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from threading import Event, Lock, Thread
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from kbroker._core.clock import BrokerClock
 from kbroker._core.log.cleaner import Cleaned, CleaningCancelledError, CleaningError, LogCleaning
 from kbroker._core.log.partition_log import LogError, PartitionLog
 from kbroker.storage.cleanable import Cleanable, CleaningRules, look_at
 from kbroker.storage.log_dirs import LogDirs
+from kbroker.storage.news import Lines
 from kbroker.storage.priority import step_back
 from kbroker.storage.turns import Key
 
@@ -46,13 +47,6 @@ class CleanerSettings(NamedTuple):
             value("log.cleaner.io.buffer.size"),
             value("log.cleaner.io.max.bytes.per.second"),
         )
-
-
-class Lines(Protocol):
-    """Where log lines go."""
-
-    def info(self, event: str, **fields: Any) -> None: ...
-    def warning(self, event: str, **fields: Any) -> None: ...
 
 
 class Throttle:
@@ -133,8 +127,9 @@ class LogCleaner:
         """Compacts the log that needs it most. False: none does, or it could not be done now."""
         settings = settings or self._settings()
         while (chosen := self._choose()) is not None:
-            with self._log_dirs.turns.at(chosen[0]) as mine:
-                if mine:
+            key, log = chosen[:2]
+            with self._log_dirs.turns.at(key) as mine:
+                if mine and self._log_dirs.logs.get(key) is log:  # it may have moved since it was looked at
                     return self._clean(*chosen, settings)
         return False
 

@@ -29,7 +29,7 @@ from kbroker.storage.checkpoints import (
     read_small,
 )
 from kbroker.storage.identity import DataDirectoryError, parse_uuid, read_meta
-from kbroker.storage.log_dirs import CLEAN_SHUTDOWN, METADATA_DIRECTORY
+from kbroker.storage.log_dir import CLEAN_SHUTDOWN, METADATA_DIRECTORY
 
 ADVICE_LOG = (
     "consumers that check checksums stop here: restore the segment from a backup, or delete records up to behind it"

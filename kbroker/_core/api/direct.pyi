@@ -1,5 +1,5 @@
 from kbroker._core.clock import BrokerClock
-from kbroker._core.partitions import ViewHandle
+from kbroker._core.views import ViewHandle
 
 OUTCOMES: tuple[str, ...]
 

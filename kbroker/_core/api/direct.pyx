@@ -11,7 +11,8 @@ from kbroker._core.api.request cimport HELD, READY, ApiTable, Outcome, Peer, Req
 from kbroker._core.clock cimport BrokerClock
 from kbroker._core.fetch_session cimport sessions_count, sessions_create, sessions_destroy
 from kbroker._core.limits cimport APPENDS_AT_ONCE, FETCH_SESSIONS_MAX
-from kbroker._core.partitions cimport ViewHandle, table_release, view_acquire
+from kbroker._core.partitions cimport table_release, view_acquire
+from kbroker._core.views cimport ViewHandle
 from kbroker._core.purgatory cimport (
     purgatory_collect, purgatory_count, purgatory_create, purgatory_destroy, purgatory_forget, purgatory_next_deadline,
     purgatory_on_wake,

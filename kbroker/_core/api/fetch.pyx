@@ -1,4 +1,5 @@
 # Fetch: read the request, let its session say which partitions are meant, plan slices, answer or wait for more bytes.
+from libc.errno cimport ENOMEM
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
@@ -16,9 +17,11 @@ from kbroker._core.fetch_session cimport (
     session_id, session_move_last, session_put, session_resume, session_serial, session_size, session_step,
     session_unlock,
 )
-from kbroker._core.log.segment cimport Segment, segment_release
+from kbroker._core.log.segment cimport Segment, segment_blame, segment_release
+from kbroker._core.log.txn_index cimport TxnIndex
 from kbroker._core.partitions cimport (
-    ReadAsk, find_topic_by_id, find_topic_by_name, partition_read, table_release, table_retain, topic_partition,
+    ReadAsk, find_topic_by_id, find_topic_by_name, partition_collect_aborted, partition_read, table_release, table_retain,
+    topic_partition,
 )
 from kbroker._core.purgatory cimport (
     Parked, block_reserve, block_trim, parked_create, parked_free, parked_want, parked_watch, purgatory_park,
@@ -258,12 +261,17 @@ cdef void release_plan(FetchWork *work) noexcept nogil:
         if work.items[i].found.plan.segment != NULL:
             segment_release(work.items[i].found.plan.segment)
             work.items[i].found.plan.segment = NULL
+        forget_aborted(&work.items[i])
 
 
 # ---- answering ----
 
 cdef void drop_segment(void *owner) noexcept nogil:
     segment_release(<Segment *> owner)
+
+
+cdef void blame_segment(void *owner, int rc) noexcept nogil:
+    segment_blame(<Segment *> owner, rc)
 
 
 cdef inline bint points_at_leader(const FetchWork *work, const FetchItem *item) noexcept nogil:
@@ -285,6 +293,39 @@ cdef void put_item_tags(Chain *reply, const FetchWork *work, const FetchItem *it
         put_leader_tag(reply, 1, item.found.leader_id, item.found.leader_epoch)
 
 
+cdef void collect_aborted(FetchItem *item) noexcept nogil:
+    # Every transaction that was aborted below the last stable offset of the plan stands in an index by now.
+    cdef TxnIndex found
+    cdef int rc
+    memset(&found, 0, sizeof(TxnIndex))
+    rc = partition_collect_aborted(item.partition, item.offset, &item.found.plan, &found)
+    item.aborted = found.entries
+    item.aborted_count = found.count
+    if rc != 0:                    # without the list a reader would take aborted records for good ones
+        segment_release(item.found.plan.segment)
+        plan_nothing(item, Err.KAFKA_STORAGE_ERROR if rc != -ENOMEM else Err.UNKNOWN_SERVER_ERROR)
+
+
+cdef void put_aborted(Chain *reply, const FetchWork *work, FetchItem *item) noexcept nogil:
+    # A look-up that failed has an empty list, a failed or diverging read a null one, as has whoever reads everything.
+    cdef int32_t i
+    if item.error == Err.NONE and (work.isolation_level != 1 or item.found.plan.error != Err.NONE or
+                                   item.found.diverging_epoch >= 0):
+        put_count(reply, work.flexible, -1)
+        return
+    put_count(reply, work.flexible, item.aborted_count)
+    for i in range(item.aborted_count):
+        put_int64(reply, item.aborted[i].producer_id)
+        put_int64(reply, item.aborted[i].first_offset)
+        put_no_tags(reply, work.flexible)
+
+
+cdef void forget_aborted(FetchItem *item) noexcept nogil:
+    free(item.aborted)
+    item.aborted = NULL
+    item.aborted_count = 0
+
+
 cdef void put_item(Chain *reply, const FetchWork *work, FetchItem *item) noexcept nogil:
     cdef int64_t length = item.found.plan.length if item.found.plan.segment != NULL else 0
     put_int32(reply, item.index)
@@ -293,13 +334,7 @@ cdef void put_item(Chain *reply, const FetchWork *work, FetchItem *item) noexcep
     put_int64(reply, item.found.plan.last_stable_offset)
     if work.version >= 5:
         put_int64(reply, item.found.plan.log_start_offset)
-    # Aborted transactions: none are known, so an empty list for read_committed; a failed look-up has an empty one, a failed
-    # or diverging read a null one.
-    if item.error != Err.NONE or (work.isolation_level == 1 and item.found.plan.error == Err.NONE and
-                                  item.found.diverging_epoch < 0):
-        put_count(reply, work.flexible, 0)
-    else:
-        put_count(reply, work.flexible, -1)
+    put_aborted(reply, work, item)
     if work.version >= 11:
         put_int32(reply, -1)       # preferred_read_replica
     if work.flexible:
@@ -308,9 +343,10 @@ cdef void put_item(Chain *reply, const FetchWork *work, FetchItem *item) noexcep
         put_int32(reply, <int32_t> length)
     if length > 0:
         chain_put_slice(reply, item.found.plan.segment.fd, item.found.plan.position, length,
-                        item.found.plan.segment, drop_segment)
+                        item.found.plan.segment, drop_segment, blame_segment)
         item.found.plan.segment = NULL         # the chain's now
         add_counter(&item.partition.bytes_out, <uint64_t> length)
+    forget_aborted(item)
     if work.flexible:
         put_item_tags(reply, work, item)
 
@@ -385,6 +421,11 @@ cdef void put_leaders(Chain *reply, FetchWork *work) noexcept nogil:
 
 
 cdef void write_reply(Worker *w, FetchWork *work, Chain *reply) noexcept nogil:
+    cdef int32_t i
+    if work.isolation_level == 1:
+        for i in range(work.count):
+            if work.items[i].found.plan.segment != NULL and work.items[i].found.plan.length > 0:
+                collect_aborted(&work.items[i])
     if work.error == Err.NONE and work.use == INCREMENTAL:
         answer_incremental(w, work)
     elif work.error == Err.NONE and work.use == NEW_SESSION:
@@ -465,7 +506,7 @@ cdef bint park(Worker *w, Request *r, FetchWork *work, int64_t bytes) noexcept n
     for i in range(work.count):
         item = &work.items[i]
         if item.partition != NULL:
-            parked_watch(w, p, item.partition, item.found.seen_state, item.found.seen_high_watermark)
+            parked_watch(w, p, item.partition, item.found.seen_state, item.found.seen_offset, work.isolation_level == 1)
     parked_want(p, work.min_bytes - bytes)
     kept[0] = work[0]
     kept.forgotten = NULL

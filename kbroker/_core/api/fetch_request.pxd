@@ -6,6 +6,7 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from kbroker._core.api.request cimport Request
 from kbroker._core.fetch_session cimport Session, SessionTopic
+from kbroker._core.log.txn_index cimport AbortedTxn
 from kbroker._core.partitions cimport Partition, ReadFound, Table, Topic
 from kbroker._core.purgatory cimport Block
 from kbroker._core.wire.cursor cimport Cursor
@@ -28,6 +29,8 @@ cdef struct FetchItem:
     bint listed                    # in the answer
     void *remembered               # the session's entry, good as long as session_resume finds the session
     ReadFound found
+    AbortedTxn *aborted            # that a reader of the slice must know of; the request's memory, or NULL
+    int32_t aborted_count
 
 cdef enum SessionUse:
     SESSIONLESS = 0

@@ -1,4 +1,5 @@
-# produce: Produce (0), versions 3-13, whole. Answered here except when a batch's codec has no engine in this process.
+# produce: Produce (0), versions 3-13, whole. Answered here except when a batch's codec has no engine in this process, or the
+# coordinator of a transaction has to be asked before its first batch.
 # Owns        a request's items while it is held, answered or parked; each network thread's run of held requests.
 # Called by   dispatch, and net for the run.
 # Threads     one network thread.

@@ -11,14 +11,16 @@ from kbroker._core.errors cimport Err
 from kbroker._core.limits cimport APPEND_ITEMS_AT_ONCE, APPENDS_AT_ONCE, SCRATCH_KEEP_BYTES
 from kbroker._core.log.partition_log cimport Append, AppendResult
 from kbroker._core.partitions cimport (
-    FOR_FOLLOWERS, find_topic_by_id, find_topic_by_name, partition_check_acks, partition_high_watermark, partition_leader,
-    partition_may_wait, partition_produce, table_release, table_retain, topic_partition,
+    FOR_FOLLOWERS, find_topic_by_id, find_topic_by_name, partition_check_acks, partition_high_watermark,
+    partition_knows_transaction, partition_leader, partition_may_wait, partition_produce, table_release, table_retain,
+    topic_partition,
 )
 from kbroker._core.purgatory cimport (
     Block, Parked, block_trim, parked_create, parked_free, parked_watch, purgatory_park,
 )
 from kbroker._core.record.batch cimport (
-    ATTR_CODEC, ATTR_TRANSACTIONAL, BATCH_HEADER_BYTES, batch_attributes, batch_magic, next_batch,
+    ATTR_CODEC, ATTR_TRANSACTIONAL, BATCH_HEADER_BYTES, batch_attributes, batch_has_producer_id, batch_magic,
+    batch_producer_epoch, batch_producer_id, next_batch,
 )
 from kbroker._core.record.compression cimport CODEC_ZSTD, codec_available, scratch_trim
 from kbroker._core.wire.chain cimport (
@@ -147,20 +149,31 @@ cdef bint judge(Worker *w, const Request *r, ProduceWork *work) noexcept nogil:
             continue
         elif work.acks < -1 or work.acks > 1:
             item.error = Err.INVALID_REQUIRED_ACKS
-        elif item.transactional:
-            refuse_transaction(work, item)
         elif needs_fallback(w, item):
             return True
-    return False
+    return work.has_transactional_batch and asks_coordinator(work)
 
 
-cdef void refuse_transaction(const ProduceWork *work, ProduceItem *item) noexcept nogil:
-    # No coordinator has verified this transaction, because there is none: what Kafka answers for an unverified one.
-    if work.version >= 11:         # KIP-890: the client knows how to abort and go on
-        item.error = Err.TRANSACTION_ABORTABLE
-    else:
-        item.error = Err.INVALID_TXN_STATE
-        item.message = b"Partition was not added to the transaction"
+cdef bint asks_coordinator(ProduceWork *work) noexcept nogil:
+    # KIP-890: before a transaction's first batch in a partition its coordinator must know of the partition; from version 12
+    # on it is told by this very request. Asking it is the control side's. A transaction that has begun is appended here.
+    cdef ProduceItem *first = NULL
+    cdef ProduceItem *item
+    cdef bint asks = False
+    cdef int32_t i
+    for i in range(work.count):
+        item = &work.items[i]
+        if item.error != Err.NONE or not item.transactional or not batch_has_producer_id(item.records):
+            continue
+        if first == NULL:
+            first = item
+        elif batch_producer_id(first.records) != batch_producer_id(item.records) or \
+                batch_producer_epoch(first.records) != batch_producer_epoch(item.records):
+            fail_all(work, Err.INVALID_PRODUCER_ID_MAPPING, b"Transactional records contained more than one producer ID")
+            return False
+        asks = asks or not partition_knows_transaction(item.partition, batch_producer_id(item.records),
+                                                       batch_producer_epoch(item.records), work.version >= 12)
+    return asks
 
 
 # ---- appending ----
@@ -231,6 +244,8 @@ cdef int32_t gather(Run *run, int32_t first, int32_t first_item, Append *appends
             appends[count].length = item.length
             appends[count].inflated = NULL
             appends[count].inflated_length = -1
+            appends[count].guard = 0
+            appends[count].transaction_version = 0
             from_[count].work = work
             from_[count].item = item
             count += 1
@@ -431,7 +446,7 @@ cdef bint park(Worker *w, Request *r, ProduceWork *work) noexcept nogil:
         if item.waits:
             # Watched from a moment before the last look, so that a watermark raised in between wakes it.
             high_watermark = partition_high_watermark(item.partition, &state)
-            parked_watch(w, p, item.partition, state, high_watermark)
+            parked_watch(w, p, item.partition, state, high_watermark, False)
             if partition_check_acks(item.partition, work.acks, item.required_offset) != Err.REQUEST_TIMED_OUT:
                 p.stale = True
     kept[0] = work[0]

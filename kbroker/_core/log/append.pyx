@@ -1,7 +1,7 @@
 # The write path of a log: validate outside the lock; under it check the producer, stamp and index batch by batch, write all
 # of them at once, and publish.
 from libc.errno cimport ENOMEM
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport realloc
 from posix.uio cimport iovec
 
@@ -17,7 +17,7 @@ from kbroker._core.log.leader_epochs cimport epochs_assign, epochs_latest, epoch
 from kbroker._core.log.offset_index cimport OFFSET_ENTRY_BYTES
 from kbroker._core.log.open_files cimport files_make_room, files_note, files_open_indexes, files_open_log, out_of_files
 from kbroker._core.log.producer_state cimport (
-    CHECK_EPOCH, CHECK_SEQUENCE, ProducerBatch, producers_check, producers_expire, producers_note,
+    CHECK_EPOCH, CHECK_SEQUENCE, ProducerBatch, producers_check, producers_check_marker, producers_expire, producers_note,
     producers_write_snapshot,
 )
 from kbroker._core.log.segment cimport (
@@ -27,10 +27,13 @@ from kbroker._core.log.segment cimport (
 from kbroker._core.log.state cimport RECENT_BATCHES, RecentBatch, active, first_unstable, go_offline, refusal, usable
 from kbroker._core.log.time_index cimport TIME_ENTRY_BYTES
 from kbroker._core.log.txn_index cimport AbortedTxn
+from kbroker._core.log.verification cimport (
+    Verification, verification_find, verification_forget, verifications_expire,
+)
 from kbroker._core.record.batch cimport (
-    BATCH_HEADER_BYTES, FROM_CLIENT, FROM_LEADER, BatchRules, batch_base_offset, batch_has_producer_id,
-    batch_last_offset, batch_last_offset_delta, batch_leader_epoch, batch_max_timestamp, batch_size_bytes, check_batch,
-    single_batch, stamp_batch, validate_batch,
+    ATTR_CONTROL, ATTR_TRANSACTIONAL, BATCH_HEADER_BYTES, FROM_CLIENT, FROM_LEADER, BatchRules, batch_attributes,
+    batch_base_offset, batch_has_producer_id, batch_last_offset, batch_last_offset_delta, batch_leader_epoch,
+    batch_max_timestamp, batch_producer_id, batch_size_bytes, check_batch, single_batch, stamp_batch, validate_batch,
 )
 from kbroker._core.record.compression cimport empty_scratch, scratch_free
 
@@ -45,6 +48,8 @@ cdef struct Incoming:
     int64_t base_offset
     int64_t last_offset
     int64_t max_timestamp
+    int64_t guard
+    int16_t transaction_version
     Scratch rewritten                # `data` lies here when validation had to make the batch anew
 
 
@@ -87,7 +92,7 @@ cdef int push_segment(Log *log, int64_t base_offset, bint create, int64_t now_ms
             return -ENOMEM
         log.segments = <Segment **> moved
         log.segment_capacity = capacity
-    s = segment_new(log.directory, base_offset, &log.lock)
+    s = segment_new(log.directory, base_offset, &log.lock, log.health)
     if s == NULL:
         return -ENOMEM
     s.created_ms = now_ms
@@ -117,7 +122,7 @@ cdef int seal_and_push(Log *log, Segment *s, int64_t base_offset, int64_t now_ms
     if rc == 0:
         rc = producers_write_snapshot(&log.producers, log.directory, base_offset)
     if rc == 0 and log.directory != NULL:
-        rc = epochs_write(&log.epochs, log.directory)
+        rc = epochs_write(&log.epochs, log.directory, INT64_MAX)
     if rc == 0:
         rc = push_segment(log, base_offset, True, now_ms)
     return rc
@@ -257,6 +262,18 @@ cdef bint number_batches(Log *log, int64_t next_offset, Incoming *incoming, Orig
     return True
 
 
+cdef int16_t check_producer(Log *log, const Incoming *incoming, const uint8_t *batch, Origin origin,
+                            ProducerBatch **duplicate) noexcept nogil:
+    cdef Verification *pending
+    cdef bint verified
+    if batch_attributes(batch) & ATTR_CONTROL:
+        return producers_check_marker(&log.producers, batch, batch_size_bytes(batch), incoming.transaction_version)
+    pending = verification_find(&log.verifications, batch_producer_id(batch))
+    verified = not log.config.verifies_transactions or (pending != NULL and pending.guard == incoming.guard)
+    return producers_check(&log.producers, batch, CHECK_SEQUENCE if origin == FROM_CLIENT else CHECK_EPOCH, pending,
+                           verified, duplicate)
+
+
 cdef bint check_producers(Log *log, const Incoming *incoming, Origin origin, int64_t now_ms, AppendResult *out) noexcept nogil:
     cdef int32_t at = 0
     cdef const uint8_t *batch
@@ -266,11 +283,11 @@ cdef bint check_producers(Log *log, const Incoming *incoming, Origin origin, int
         return True                          # what the leader took is not ours to judge
     if log.producers.count > 0 and now_ms - log.producers.swept_ms >= EXPIRY_INTERVAL_MS:
         producers_expire(&log.producers, now_ms, log.config.producer_id_expiration_ms)
+        verifications_expire(&log.verifications, now_ms, log.config.producer_id_expiration_ms)
     while at < incoming.length:
         batch = incoming.data + at
         if batch_has_producer_id(batch):
-            error = producers_check(&log.producers, batch, CHECK_SEQUENCE if origin == FROM_CLIENT else CHECK_EPOCH,
-                                    &duplicate)
+            error = check_producer(log, incoming, batch, origin, &duplicate)
             if error != NONE:
                 refuse(out, error, log.start_offset)
                 return False
@@ -333,6 +350,8 @@ cdef int account(Log *log, const Incoming *incoming, int64_t position) noexcept 
             rc = epochs_assign(&log.epochs, batch_leader_epoch(batch), batch_base_offset(batch))
         if rc == 0 and batch_has_producer_id(batch):
             rc = 0 if producers_note(&log.producers, batch, batch_size_bytes(batch), &aborted) else -ENOMEM
+            if log.verifications.count > 0 and batch_attributes(batch) & ATTR_TRANSACTIONAL:
+                verification_forget(&log.verifications, batch_producer_id(batch))     # it has begun, or it is over
             if rc == 0 and aborted.producer_id >= 0:
                 rc = segment_add_txn(s, &aborted)
         recent = &log.recent[log.recent_next % RECENT_BATCHES]
@@ -389,6 +408,8 @@ cdef void validate(Append *append, Incoming *incoming, Origin origin, BatchRules
     cdef int32_t rewritten_length = 0
     incoming.data = append.records
     incoming.length = append.length
+    incoming.guard = append.guard
+    incoming.transaction_version = append.transaction_version
     if origin == FROM_CLIENT:
         out.error = single_batch(append.records, append.length, &incoming.length, &out.verdict.message)
         if out.error != NONE:

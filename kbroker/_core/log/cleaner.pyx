@@ -410,7 +410,7 @@ cdef int begin_group(Cleaning *c) noexcept nogil:
     if rc != 0 or c.group_count == 0:
         return rc
     c.next_source = c.group[c.group_count - 1].base_offset + 1
-    c.cleaned = segment_new(c.log.directory, c.group[0].base_offset, &c.log.lock)
+    c.cleaned = segment_new(c.log.directory, c.group[0].base_offset, &c.log.lock, c.log.health)
     if c.cleaned == NULL:
         return -ENOMEM
     c.cleaned_end = 0

@@ -52,6 +52,7 @@ cdef int rename_path(const char *old, const char *new) noexcept nogil
 cdef uint8_t *read_whole(const char *path, int64_t limit, int64_t *length) noexcept nogil
 # Written beside and renamed into place, so that a reader sees the old content or the new, never a part.
 cdef int replace_file(const char *path, const void *data, int64_t length) noexcept nogil
+cdef int path_of_descriptor(char *out, int fd) noexcept nogil                                # what it leads to; -ENOENT elsewhere than Linux
 cdef int path_in(char *out, const char *directory, const char *name) noexcept nogil          # -ENAMETOOLONG
 cdef int path_of_segment(char *out, const char *directory, int64_t base_offset, const char *suffix) noexcept nogil
 # With what a name may end in behind its suffix: "", .cleaned, .swap, .deleted.

@@ -8,7 +8,7 @@ from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR, O_TRUNC
 from posix.fcntl cimport open as system_open
 from posix.stat cimport fstat, stat, struct_stat
 from posix.uio cimport iovec, pwritev
-from posix.unistd cimport close, fsync, ftruncate, pread, pwrite, unlink
+from posix.unistd cimport close, fsync, ftruncate, pread, pwrite, readlink, unlink
 
 cdef extern from *:
     """
@@ -216,6 +216,17 @@ cdef int replace_file(const char *path, const void *data, int64_t length) noexce
     if rc != 0:
         unlink(beside)
     return rc
+
+
+cdef int path_of_descriptor(char *out, int fd) noexcept nogil:
+    cdef char link[64]
+    cdef ssize_t n
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd)
+    n = readlink(link, out, PATH_BYTES - 1)
+    if n < 0:
+        return failure()
+    out[n] = 0
+    return 0
 
 
 cdef int path_in(char *out, const char *directory, const char *name) noexcept nogil:

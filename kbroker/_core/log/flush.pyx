@@ -1,6 +1,6 @@
 # fsync of everything a log has written since the last time.
 from libc.errno cimport ENOENT, ENOMEM
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from posix.unistd cimport usleep
 
@@ -46,29 +46,52 @@ cdef int make_ready(Log *log, Segment *s) noexcept nogil:
     return rc
 
 
-cdef int sync_named(const Log *log, const Segment *s, const char *suffix) noexcept nogil:
-    # Not every segment has one.
+cdef const char *name_of(Log *log) noexcept nogil:
+    cdef const char *name
+    pthread_mutex_lock(&log.lock)
+    name = log.directory
+    pthread_mutex_unlock(&log.lock)
+    return name
+
+
+cdef int path_under(char *path, const char *directory, const Segment *s, const char *name) noexcept nogil:
+    return path_in(path, directory, name) if s == NULL else path_of_segment(path, directory, s.base_offset, name)
+
+
+cdef int sync_named(Log *log, const Segment *s, const char *name) noexcept nogil:
+    # A file of the log's or, by its suffix, a segment's. -ENOENT: there is none; nor was there one under the name that a
+    # log which moves (log/handover) may have been given in this moment.
     cdef char path[PATH_BYTES]
-    cdef int rc = path_of_segment(path, log.directory, s.base_offset, suffix)
-    if rc == 0:
-        rc = sync_path(path)
+    cdef const char *before = NULL
+    cdef const char *directory = name_of(log)
+    cdef int rc = -ENOENT
+    while rc == -ENOENT and directory != before:
+        rc = path_under(path, directory, s, name)
+        if rc == 0:
+            rc = sync_path(path)
+        before = directory
+        directory = name_of(log)
+    return rc
+
+
+cdef int sync_if_there(Log *log, const Segment *s, const char *name) noexcept nogil:
+    cdef int rc = sync_named(log, s, name)
     return 0 if rc == -ENOENT else rc
 
 
-cdef int sync_segment(const Log *log, const Segment *s) noexcept nogil:
+cdef int sync_segment(Log *log, const Segment *s) noexcept nogil:
     cdef int rc = sync_file(s.fd)
     if rc == 0:
         rc = sync_file(s.offset_index.fd)
     if rc == 0:
         rc = sync_file(s.time_index.fd)
     if rc == 0 and s.txn_index.count != 0:
-        rc = sync_named(log, s, ".txnindex")
-    return sync_named(log, s, ".snapshot") if rc == 0 else rc
+        rc = sync_if_there(log, s, ".txnindex")
+    return sync_if_there(log, s, ".snapshot") if rc == 0 else rc
 
 
 cdef int sync_all(Log *log, Segment **held, int32_t count, bint names_changed, int rc) noexcept nogil:
     # One segment at a time, so that a log with many of them does not hold all their files open. Gives all back.
-    cdef char path[PATH_BYTES]
     cdef int32_t i
     for i in range(count):
         if rc == 0:
@@ -79,13 +102,9 @@ cdef int sync_all(Log *log, Segment **held, int32_t count, bint names_changed, i
                 rc = 0
         segment_release(held[i])
     if rc == 0:
-        rc = path_in(path, log.directory, "leader-epoch-checkpoint")
-    if rc == 0:
-        rc = sync_path(path)
-        if rc == -ENOENT:
-            rc = 0
+        rc = sync_if_there(log, NULL, "leader-epoch-checkpoint")
     if rc == 0 and names_changed:
-        rc = sync_path(log.directory)
+        rc = sync_named(log, NULL, ".")
     return rc
 
 
@@ -99,7 +118,7 @@ cdef int flush_to(Log *log, bint sealed) noexcept nogil:
     end_offset = active(log).base_offset if sealed and usable(log) else log.end_offset
     if not usable(log):
         rc = refusal(log)
-    elif log.directory != NULL and log.recovery_point < end_offset:
+    elif log.directory != NULL and log.recovery_point < end_offset and not log.handed_over:
         names_changed = log.names_changed
         log.names_changed = False            # what changes from here on is the next flush's
         held = <Segment **> malloc(log.segment_count * sizeof(Segment *))
@@ -107,12 +126,14 @@ cdef int flush_to(Log *log, bint sealed) noexcept nogil:
             rc = -ENOMEM
         else:
             count = gather(log, held, end_offset)
-            rc = epochs_write(&log.epochs, log.directory)
+            rc = epochs_write(&log.epochs, log.directory, INT64_MAX)
     pthread_mutex_unlock(&log.lock)
     if held != NULL:
         rc = sync_all(log, held, count, names_changed, rc)
     pthread_mutex_lock(&log.lock)
-    if rc == 0:
+    if log.handed_over:
+        rc = 0                                   # what it had is the other's to sync
+    elif rc == 0:
         if end_offset > log.end_offset:
             end_offset = log.end_offset          # cut in the meantime
         if end_offset > log.recovery_point:

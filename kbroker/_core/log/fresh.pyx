@@ -44,5 +44,6 @@ cdef int fresh_make(Log *log) noexcept nogil:
         return rc if out_of_files(rc) else go_offline(log, rc)
     log.fresh = False
     log.names_changed = True
+    log.epochs.dirty = True              # the file is not there yet
     files_note(log.files, s)
     return 0

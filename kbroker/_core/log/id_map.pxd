@@ -1,6 +1,6 @@
 # id_map: a number for each producer id, as many as there are.
 # Owns        its slots.
-# Called by   log/transactions, log/batch_filter.
+# Called by   log/transactions, log/batch_filter, log/verification.
 # Threads     one at a time.
 # Fails by    False when memory ran out. Never takes the GIL.
 from libc.stdint cimport int64_t

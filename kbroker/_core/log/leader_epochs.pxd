@@ -1,5 +1,5 @@
 # leader_epochs: which leader epoch began at which offset (KIP-101), and the file leader-epoch-checkpoint.
-# Owns        the entries, in memory; `dirty` says that the file is behind them.
+# Owns        the entries, in memory. The file holds the first `written` of them; `dirty`: it does not, or is not there.
 # Called by   log/append (an epoch's first batch), log/recovery, log/upkeep, log/lookup.
 # Threads     under the log's lock.
 # Invariants  epochs and start offsets strictly ascend.
@@ -15,6 +15,7 @@ cdef struct LeaderEpochs:
     EpochStart *entries
     int32_t count
     int32_t capacity
+    int32_t written
     bint dirty
 
 cdef void epochs_free(LeaderEpochs *e) noexcept nogil
@@ -26,4 +27,6 @@ cdef int32_t epochs_at(const LeaderEpochs *e, int64_t offset) noexcept nogil    
 cdef void epochs_cut_end(LeaderEpochs *e, int64_t end_offset) noexcept nogil            # nothing begins at or past it
 cdef void epochs_cut_start(LeaderEpochs *e, int64_t start_offset) noexcept nogil        # nothing ends before it
 cdef int epochs_read(LeaderEpochs *e, const char *directory) noexcept nogil             # -EINVAL: not such a file
-cdef int epochs_write(LeaderEpochs *e, const char *directory) noexcept nogil            # when dirty
+# Entries that begin below `end_offset`, if the file does not say so yet. At a stop that is the log's end: an epoch that has no
+# record yet is cut off by whoever opens the log, and thousands of logs need not be touched for it.
+cdef int epochs_write(LeaderEpochs *e, const char *directory, int64_t end_offset) noexcept nogil

@@ -35,8 +35,13 @@ cdef int push(LeaderEpochs *e, int32_t epoch, int64_t start_offset) noexcept nog
     e.entries[e.count].epoch = epoch
     e.entries[e.count].start_offset = start_offset
     e.count += 1
-    e.dirty = True
     return 0
+
+
+cdef void drop_last(LeaderEpochs *e) noexcept nogil:
+    e.count -= 1
+    if e.count < e.written:
+        e.dirty = True
 
 
 cdef int epochs_assign(LeaderEpochs *e, int32_t epoch, int64_t start_offset) noexcept nogil:
@@ -52,7 +57,7 @@ cdef int epochs_assign(LeaderEpochs *e, int32_t epoch, int64_t start_offset) noe
         last = &e.entries[e.count - 1]
         if last.epoch < epoch and last.start_offset < start_offset:
             break
-        e.count -= 1
+        drop_last(e)
     return push(e, epoch, start_offset)
 
 
@@ -84,8 +89,7 @@ cdef int32_t epochs_at(const LeaderEpochs *e, int64_t offset) noexcept nogil:
 
 cdef void epochs_cut_end(LeaderEpochs *e, int64_t end_offset) noexcept nogil:
     while e.count > 0 and e.entries[e.count - 1].start_offset >= end_offset:
-        e.count -= 1
-        e.dirty = True
+        drop_last(e)
 
 
 cdef void epochs_cut_start(LeaderEpochs *e, int64_t start_offset) noexcept nogil:
@@ -140,6 +144,7 @@ cdef int parse(LeaderEpochs *e, const uint8_t *p) noexcept nogil:
         if epochs_assign(e, <int32_t> epoch, start) != 0:
             return -ENOMEM
         count -= 1
+    e.written = e.count
     e.dirty = False
     return 0
 
@@ -163,27 +168,31 @@ cdef int epochs_read(LeaderEpochs *e, const char *directory) noexcept nogil:
     return rc
 
 
-cdef int epochs_write(LeaderEpochs *e, const char *directory) noexcept nogil:
+cdef int epochs_write(LeaderEpochs *e, const char *directory, int64_t end_offset) noexcept nogil:
     cdef char path[PATH_BYTES]
+    cdef int32_t count = e.count
     cdef char *text
     cdef size_t room, used
     cdef int32_t i
     cdef int rc
-    if not e.dirty:
+    while count > 0 and e.entries[count - 1].start_offset >= end_offset:
+        count -= 1
+    if not e.dirty and count == e.written:
         return 0
     rc = path_in(path, directory, "leader-epoch-checkpoint")
     if rc != 0:
         return rc
-    room = <size_t> (e.count + 1) * LINE_MAX_BYTES
+    room = <size_t> (count + 1) * LINE_MAX_BYTES
     text = <char *> malloc(room)
     if text == NULL:
         return -ENOMEM
-    used = snprintf(text, room, "0\n%d\n", e.count)
-    for i in range(e.count):
+    used = snprintf(text, room, "0\n%d\n", count)
+    for i in range(count):
         used += snprintf(text + used, room - used, "%d %lld\n", e.entries[i].epoch,
                          <long long> e.entries[i].start_offset)
     rc = replace_file(path, text, used)
     free(text)
     if rc == 0:
+        e.written = count
         e.dirty = False
     return rc

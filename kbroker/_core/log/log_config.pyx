@@ -48,6 +48,7 @@ cdef int read_config(object config, LogConfig *out) except -1:
         out.segment_ms = min(out.segment_ms, number(config, "max.compaction.lag.ms", most, 1, most))
     out.segment_jitter_ms = number(config, "segment.jitter.ms", 0, 0, most)
     out.producer_id_expiration_ms = number(config, "producer.id.expiration.ms", 86400000, 1, most)
+    out.verifies_transactions = truth(config, "transaction.partition.verification.enable")
     out.delete_old = "delete" in policies
     out.retention_ms = number(config, "retention.ms", 604800000, -1, most)
     out.retention_bytes = number(config, "retention.bytes", -1, -most - 1, most)

@@ -12,8 +12,8 @@ from kbroker._core.log.leader_epochs cimport epochs_end_offset, epochs_latest
 from kbroker._core.log.offset_index cimport position_before_offset, position_before_position
 from kbroker._core.log.open_files cimport files_open_indexes, files_open_log
 from kbroker._core.log.segment cimport (
-    Segment, Walk, segment_load_max_timestamp, segment_rebuild_indexes, segment_release, segment_retain, walk_begin,
-    walk_header, walk_next,
+    Segment, Walk, segment_blame, segment_load_max_timestamp, segment_rebuild_indexes, segment_release, segment_retain,
+    walk_begin, walk_header, walk_next,
 )
 from kbroker._core.log.sparse_index cimport index_floor
 from kbroker._core.log.state cimport READ_HINTS, RECENT_BATCHES, ReadHint, RecentBatch, active, go_offline, usable
@@ -268,6 +268,7 @@ cdef bint search_segment(Segment *s, int64_t position, int64_t end, int64_t time
     cdef Scratch inflated
     cdef bint found = False
     cdef int32_t size
+    cdef int64_t n
     batch = empty_scratch()
     inflated = empty_scratch()
     walk_begin(&w, s.fd, position, end)
@@ -277,13 +278,18 @@ cdef bint search_segment(Segment *s, int64_t position, int64_t end, int64_t time
             break
         if batch_max_timestamp(header) >= timestamp and batch_last_offset(header) >= start_offset:
             size = batch_size_bytes(header)
-            if not scratch_reserve(&batch, size) or read_at(s.fd, batch.data, size, w.position) != size:
+            if not scratch_reserve(&batch, size):
                 out.error = KAFKA_STORAGE_ERROR
+                break
+            n = read_at(s.fd, batch.data, size, w.position)
+            if n != size:
+                w.error = <int> n if n < 0 else -EBADMSG
                 break
             if check_batch(batch.data, size) == NONE:
                 found = search_batch(batch.data, timestamp, start_offset, &inflated, out)
         walk_next(&w, header)
     if w.error != 0:
+        segment_blame(s, w.error)
         out.error = KAFKA_STORAGE_ERROR
     scratch_free(&batch)
     scratch_free(&inflated)
@@ -310,6 +316,8 @@ cdef int load_max_timestamp(Log *log, Segment *s) noexcept nogil:
         rc = files_open_indexes(log.files, s, log.config.index_interval_bytes)
         if rc == 0:
             rc = segment_load_max_timestamp(s)
+    if is_disks_fault(rc):
+        go_offline(log, rc)
     return rc
 
 
@@ -344,6 +352,8 @@ cdef void find_timestamp(Log *log, int64_t timestamp, bint below_start, Timestam
                 if log.segments[i].max_timestamp >= timestamp:
                     s = log.segments[i]
                     position = begin_of_search(log, s, timestamp)
+                    if is_disks_fault(<int> min(position, <int64_t> 0)):
+                        go_offline(log, <int> position)
                     end = s.size_bytes
                     segment_retain(s)
                     break

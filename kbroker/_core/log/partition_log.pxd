@@ -21,6 +21,7 @@ from kbroker._core.log.retention cimport log_raise_start, log_retire
 from kbroker._core.log.segment cimport Segment
 from kbroker._core.log.state cimport Append, AppendResult, Log, LogConfig, ReadPlan, TimestampOffset
 from kbroker._core.log.upkeep cimport log_assign_epoch, log_close, log_truncate_to
+from kbroker._core.log.verify cimport log_begin_verification, log_in_transaction, log_verifies
 from kbroker._core.record.batch cimport BatchRules, Origin, Verdict
 from kbroker._core.record.compression cimport Scratch
 

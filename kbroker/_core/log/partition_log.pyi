@@ -105,6 +105,8 @@ class PartitionLog:
         leader_epoch: int = 0,
         now_ms: int | None = None,
         inflated: Buffer | None = None,
+        guard: int = 0,
+        transaction_version: int = 0,
     ) -> Appended:
         """Appends batches; the bytes given are left alone. The answer carries a Kafka error code.
 

@@ -30,6 +30,7 @@ from kbroker._core.log.segment cimport Segment, segment_mark_empty, segment_rele
 from kbroker._core.log.state cimport RecoveryNote, first_unstable, offline_errno, usable
 from kbroker._core.log.txn_index cimport TxnIndex, txn_index_reset
 from kbroker._core.log.upkeep cimport log_expire_producers
+from kbroker._core.log.verification cimport verifications_free
 from kbroker._core.record.batch cimport FROM_CLIENT, FROM_QUORUM
 from kbroker._core.record.compression cimport empty_scratch, scratch_free
 
@@ -143,9 +144,14 @@ cdef void log_release(Log *log) noexcept nogil:
     if log.health != NULL:
         health_release(log.health)
     producers_free(&log.producers)
+    verifications_free(&log.verifications)
     epochs_free(&log.epochs)
     pthread_mutex_destroy(&log.lock)
     free(log.segments)
+    while log.former_count > 0:
+        log.former_count -= 1
+        free(log.former[log.former_count])
+    free(log.notes)
     free(log.directory)
     free(log)
 
@@ -321,7 +327,8 @@ cdef class PartitionLog:
     cdef int64_t now(self, object now_ms) except? -1:
         return wall_ms(&(<BrokerClock> self._clock).c) if now_ms is None else now_ms
 
-    def append(self, records, *, int origin=FROM_CLIENT, int32_t leader_epoch=0, now_ms=None, inflated=None):
+    def append(self, records, *, int origin=FROM_CLIENT, int32_t leader_epoch=0, now_ms=None, inflated=None,
+               int64_t guard=0, int16_t transaction_version=0):
         """Appends batches; the bytes given are left alone. The answer carries a Kafka error code."""
         cdef const uint8_t[::1] view = records
         cdef const uint8_t[::1] clear
@@ -336,6 +343,8 @@ cdef class PartitionLog:
         append.length = <int32_t> view.shape[0]
         append.inflated = NULL
         append.inflated_length = -1
+        append.guard = guard
+        append.transaction_version = transaction_version
         if inflated is not None:
             clear = inflated
             append.inflated_length = clear.shape[0]

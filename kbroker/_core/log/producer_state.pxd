@@ -7,7 +7,7 @@
 # Transactions: one is undecided from its first batch to its marker, and by Kafka's rule until the high watermark has passed
 #             the marker, too; the oldest undecided one bounds the last stable offset.
 # Invariants  at most PRODUCERS_PER_LOG_MAX producers: the one that wrote longest ago without an open transaction makes room,
-#             which is to it as if it had expired.
+#             which is to it as if it had expired. Beyond that only open transactions count, which their coordinators know.
 #
 # The file NNNNNNNNNNNNNNNNNNNN.snapshot: the state before the offset in its name.
 # at size field                          at size field, 46 bytes per producer from 10
@@ -19,6 +19,7 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from kbroker._core.limits cimport PRODUCER_BATCHES_KEPT, PRODUCERS_PER_LOG_MAX
 from kbroker._core.log.txn_index cimport AbortedTxn
+from kbroker._core.log.verification cimport Verification
 
 cdef struct ProducerBatch:
     int32_t last_sequence
@@ -64,9 +65,15 @@ cdef enum Check:
 cdef void producers_init(ProducerTable *t) noexcept nogil
 cdef void producers_free(ProducerTable *t) noexcept nogil
 cdef void producers_clear(ProducerTable *t) noexcept nogil
-# May this batch be appended? An Err code. A retry of a kept batch sets *duplicate.
-cdef int16_t producers_check(const ProducerTable *t, const uint8_t *batch, Check check,
-                             ProducerBatch **duplicate) noexcept nogil
+cdef bint producers_in_transaction(const ProducerTable *t, int64_t producer_id, int16_t producer_epoch) noexcept nogil
+# May this batch be appended? An Err code. A retry of a kept batch sets *duplicate. `pending` is what stands among the
+# verifications for its producer, or NULL; `verified`: its first batch of a transaction may come.
+cdef int16_t producers_check(const ProducerTable *t, const uint8_t *batch, Check check, const Verification *pending,
+                             bint verified, ProducerBatch **duplicate) noexcept nogil
+# And this marker? By the rules of its transaction version: in 2 a transaction's end has an epoch above that of its batches; the
+# same epoch again is a retry.
+cdef int16_t producers_check_marker(const ProducerTable *t, const uint8_t *batch, int64_t size_bytes,
+                                    int16_t transaction_version) noexcept nogil
 # It was appended (its offsets are stamped). False when memory ran out. What a marker aborted stands in *aborted, else a
 # producer id of -1.
 cdef bint producers_note(ProducerTable *t, const uint8_t *batch, int64_t size_bytes, AbortedTxn *aborted) noexcept nogil

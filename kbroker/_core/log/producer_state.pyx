@@ -4,7 +4,9 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memmove, memset
 
-from kbroker._core.errors cimport INVALID_PRODUCER_EPOCH, NONE, OUT_OF_ORDER_SEQUENCE_NUMBER
+from kbroker._core.errors cimport (
+    INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_COORDINATOR_FENCED,
+)
 from kbroker._core.limits cimport PRODUCER_BATCHES_KEPT, PRODUCERS_PER_LOG_MAX
 from kbroker._core.log.files cimport PATH_BYTES, path_of_segment, read_whole, replace_file
 from kbroker._core.record.batch cimport (
@@ -172,10 +174,7 @@ cdef void make_room(ProducerTable *t) noexcept nogil:
     while i >= 0 and t.producers[i].txn_first_offset >= 0:
         i = t.producers[i].later
     if i >= 0:
-        remove(t, i)
-    else:
-        remove(t, t.oldest)          # every one of them has a transaction open: the oldest is the likeliest dead
-        find_first_open(t)
+        remove(t, i)                 # else every one of them has a transaction open: to forget it would end it
 
 
 cdef Producer *insert(ProducerTable *t, int64_t producer_id, int16_t producer_epoch) noexcept nogil:
@@ -208,33 +207,65 @@ cdef inline int32_t sequence_minus(int32_t sequence, int32_t delta) noexcept nog
     return <int32_t> ((<uint32_t> sequence - <uint32_t> delta) & 0x7fffffff)
 
 
-cdef int16_t producers_check(const ProducerTable *t, const uint8_t *batch, Check check,
-                             ProducerBatch **duplicate) noexcept nogil:
+cdef bint producers_in_transaction(const ProducerTable *t, int64_t producer_id, int16_t producer_epoch) noexcept nogil:
+    cdef Producer *p = find(t, producer_id)
+    return p != NULL and p.txn_first_offset >= 0 and p.producer_epoch == producer_epoch
+
+
+cdef int16_t check_sequence(const Producer *p, int16_t epoch, int32_t first, const Verification *pending) noexcept nogil:
+    if pending != NULL:              # nothing may come before the batch that asked first
+        if pending.adds and first != 0 and (p == NULL or p.batch_count == 0):
+            return OUT_OF_ORDER_SEQUENCE_NUMBER
+        if first > pending.lowest_sequence:
+            return OUT_OF_ORDER_SEQUENCE_NUMBER
+    if p == NULL:
+        return NONE                  # forgotten or new: any first sequence will do
+    if epoch > p.producer_epoch or p.batch_count == 0:       # or only a marker is known of this epoch
+        return NONE if first == 0 else OUT_OF_ORDER_SEQUENCE_NUMBER
+    return NONE if first == sequence_plus(p.batches[p.newest].last_sequence, 1) else OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+cdef int16_t producers_check(const ProducerTable *t, const uint8_t *batch, Check check, const Verification *pending,
+                             bint verified, ProducerBatch **duplicate) noexcept nogil:
     cdef Producer *p = find(t, batch_producer_id(batch))
     cdef int16_t epoch = batch_producer_epoch(batch)
     cdef int32_t first = batch_base_sequence(batch)
     cdef int32_t last = sequence_plus(first, batch_last_offset_delta(batch))
+    cdef bint transactional = (batch_attributes(batch) & ATTR_TRANSACTIONAL) != 0
+    cdef bint open_ = p != NULL and p.txn_first_offset >= 0
+    cdef int16_t error = NONE
     cdef ProducerBatch *b
     cdef int i
     duplicate[0] = NULL
-    if p == NULL:
-        return NONE                  # forgotten or new: any first sequence will do
-    if check == CHECK_SEQUENCE and epoch == p.producer_epoch:
+    if check == CHECK_SEQUENCE and p != NULL and epoch == p.producer_epoch:
         for i in range(p.batch_count):
             b = &p.batches[(p.newest - i + PRODUCER_BATCHES_KEPT) % PRODUCER_BATCHES_KEPT]
             if b.last_sequence == last and sequence_minus(b.last_sequence, b.offset_delta) == first:
                 duplicate[0] = b
                 return NONE
-    if epoch < p.producer_epoch:
+    if transactional and not verified and not (open_ and p.producer_epoch == epoch):
+        return INVALID_TXN_STATE
+    if p != NULL and epoch < p.producer_epoch:
         return INVALID_PRODUCER_EPOCH
-    if check != CHECK_SEQUENCE:
+    if check == CHECK_SEQUENCE:
+        error = check_sequence(p, epoch, first, pending)
+    if error == NONE and open_ and not transactional:
+        return INVALID_TXN_STATE
+    return error
+
+
+cdef int16_t producers_check_marker(const ProducerTable *t, const uint8_t *batch, int64_t size_bytes,
+                                    int16_t transaction_version) noexcept nogil:
+    cdef Producer *p = find(t, batch_producer_id(batch))
+    cdef int16_t epoch = batch_producer_epoch(batch)
+    cdef int32_t coordinator_epoch = -1
+    cdef int16_t kind = MARKER_COMMIT
+    if p == NULL or not read_marker(batch, size_bytes, &kind, &coordinator_epoch):
         return NONE
-    if epoch > p.producer_epoch:
-        return NONE if first == 0 else OUT_OF_ORDER_SEQUENCE_NUMBER
-    if p.batch_count == 0:           # only a marker is known of this epoch: its first batch is numbered 0
-        return NONE if first == 0 else OUT_OF_ORDER_SEQUENCE_NUMBER
-    b = &p.batches[p.newest]
-    return NONE if first == sequence_plus(b.last_sequence, 1) else OUT_OF_ORDER_SEQUENCE_NUMBER
+    if epoch < p.producer_epoch or \
+            (transaction_version >= 2 and epoch == p.producer_epoch and p.txn_first_offset >= 0):
+        return INVALID_PRODUCER_EPOCH
+    return TRANSACTION_COORDINATOR_FENCED if p.coordinator_epoch > coordinator_epoch else NONE
 
 
 cdef bint read_marker(const uint8_t *batch, int64_t size_bytes, int16_t *kind, int32_t *coordinator_epoch) noexcept nogil:

@@ -1,6 +1,7 @@
 # Producers and aborted transactions out of snapshots and batch headers.
 from libc.errno cimport EBADMSG, EINVAL, ENOENT, ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc
 from libc.string cimport memset
 
 from kbroker._core.c.prelude cimport store_int64
@@ -27,7 +28,9 @@ cdef enum:
 cdef void note(Log *log, int64_t segment_base_offset, int64_t offset, int64_t position, int64_t bytes,
                const char *reason) noexcept nogil:
     cdef RecoveryNote *n
-    if log.note_count < RECOVERY_NOTES_MAX:
+    if log.notes == NULL:
+        log.notes = <RecoveryNote *> calloc(RECOVERY_NOTES_MAX, sizeof(RecoveryNote))
+    if log.notes != NULL and log.note_count < RECOVERY_NOTES_MAX:
         n = &log.notes[log.note_count]
         n.segment_base_offset = segment_base_offset
         n.offset = offset

@@ -9,6 +9,7 @@
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 from posix.uio cimport iovec
 from kbroker._core.log.files cimport pthread_mutex_t
+from kbroker._core.log.health cimport HealthState
 from kbroker._core.log.sparse_index cimport SparseIndex
 from kbroker._core.log.txn_index cimport AbortedTxn, TxnIndex
 from kbroker._core.record.batch cimport batch_base_offset, batch_last_offset_delta
@@ -35,14 +36,18 @@ cdef struct Segment:
     TxnIndex txn_index
     bint indexes_adopted     # the index files were looked at (or made); before that count says nothing
     bint indexes_doubted     # an entry led astray, and they were made anew once: the next fault is the log's own
+    bint indexes_ragged      # the files are not there yet, or may hold more than is written
     const char *directory    # the log's; NULL: a memfd, never closed before its time and without index files
     pthread_mutex_t *lock    # the log's, for whoever wants to close an idle segment
+    HealthState *health      # the log's, and one reference to it: a reply may outlive the log. NULL: it stands alone
     int32_t in_use           # open_files: raised by every use, lowered by the passing hand
     int32_t ring_slot        # open_files: -1 when not in the ring
 
-cdef Segment *segment_new(const char *directory, int64_t base_offset, pthread_mutex_t *lock) noexcept nogil
+cdef Segment *segment_new(const char *directory, int64_t base_offset, pthread_mutex_t *lock, HealthState *health) noexcept nogil
 cdef void segment_retain(Segment *s) noexcept nogil
 cdef void segment_release(Segment *s) noexcept nogil
+# Somebody who holds a reference, on any thread, could not read its file: if the disk is to blame the directory goes offline.
+cdef void segment_blame(Segment *s, int rc) noexcept nogil
 cdef void segment_close_files(Segment *s) noexcept nogil                  # a memfd stays
 cdef void segment_mark_empty(Segment *s) noexcept nogil       # no bytes, so nothing the index files could tell
 cdef int segment_create(Segment *s, int64_t reserve_bytes) noexcept nogil
@@ -52,6 +57,7 @@ cdef int segment_write(Segment *s, iovec *runs, int count, int64_t length) noexc
 cdef int segment_trim(Segment *s) noexcept nogil                          # nothing more will be written: no blocks beyond the end
 # Accounts for one batch that stands, or is about to stand, at `position`: indexes, timestamps, next_offset. -ENOMEM.
 cdef int segment_account(Segment *s, const uint8_t *batch, int64_t position, int32_t index_interval_bytes) noexcept nogil
+cdef bint segment_indexes_written(const Segment *s, bint final) noexcept nogil   # the files have it all; they may be closed
 cdef int segment_write_indexes(Segment *s, bint final) noexcept nogil     # final: with the last time entry
 cdef int segment_cut(Segment *s, int64_t position, int64_t next_offset) noexcept nogil
 cdef int segment_reset_indexes(Segment *s) noexcept nogil                 # empty, to be made anew by segment_account

@@ -8,9 +8,10 @@ from kbroker._core.c.prelude cimport release_count, retain_count, store_int64
 from kbroker._core.limits cimport RESERVE_AHEAD_BYTES, RESERVE_FROM_BYTES
 from kbroker._core.log.files cimport (
     CREATE, CREATE_EMPTY, OFFSET_INDEX_FILE, PATH_BYTES, READ_WRITE, SEGMENT_FILES, TIME_INDEX_FILE, Access, close_file,
-    cut_file, open_file, open_memory, path_of_file, path_of_segment, pthread_mutex_t, read_at, remove_path, rename_file,
-    reserve_file, size_of_file, write_runs_at,
+    cut_file, open_file, open_memory, path_of_descriptor, path_of_file, path_of_segment, pthread_mutex_t, read_at,
+    remove_path, rename_file, reserve_file, size_of_file, write_runs_at,
 )
+from kbroker._core.log.health cimport HealthState, health_fail, health_release, health_retain
 from kbroker._core.log.offset_index cimport OFFSET_ENTRY_BYTES, offset_index_append, position_of_entry
 from kbroker._core.log.sparse_index cimport (
     NO_ENTRY, SparseIndex, index_adopt, index_cut, index_floor, index_free, index_init, index_settle, index_write,
@@ -26,7 +27,7 @@ from kbroker._core.record.batch cimport (
 from kbroker._core.wire.cursor cimport load_be32
 
 
-cdef Segment *segment_new(const char *directory, int64_t base_offset, pthread_mutex_t *lock) noexcept nogil:
+cdef Segment *segment_new(const char *directory, int64_t base_offset, pthread_mutex_t *lock, HealthState *health) noexcept nogil:
     cdef Segment *s = <Segment *> calloc(1, sizeof(Segment))
     if s == NULL:
         return NULL
@@ -40,6 +41,9 @@ cdef Segment *segment_new(const char *directory, int64_t base_offset, pthread_mu
     s.indexed_timestamp = NOT_LOADED
     s.directory = directory
     s.lock = lock
+    s.health = health
+    if health != NULL:
+        health_retain(health)
     s.ring_slot = -1
     index_init(&s.offset_index, OFFSET_ENTRY_BYTES)
     index_init(&s.time_index, TIME_ENTRY_BYTES)
@@ -60,7 +64,16 @@ cdef void segment_release(Segment *s) noexcept nogil:
     index_free(&s.offset_index)
     index_free(&s.time_index)
     txn_index_reset(&s.txn_index)
+    if s.health != NULL:
+        health_release(s.health)
     free(s)
+
+
+cdef void segment_blame(Segment *s, int rc) noexcept nogil:
+    # The log may be gone, and its directory's name with it: the system knows what the descriptor leads to.
+    cdef char path[PATH_BYTES]
+    if s.health != NULL:
+        health_fail(s.health, rc, path if path_of_descriptor(path, s.fd) == 0 else NULL)
 
 
 cdef void segment_close_files(Segment *s) noexcept nogil:
@@ -81,6 +94,7 @@ cdef void segment_mark_empty(Segment *s) noexcept nogil:
     s.indexed_timestamp = -1
     s.indexes_adopted = True
     txn_index_reset(&s.txn_index)
+    s.indexes_ragged = True
 
 
 cdef int open_beside(const Segment *s, const char *suffix, Access access) noexcept nogil:
@@ -116,7 +130,7 @@ cdef int segment_open_log(Segment *s) noexcept nogil:
 cdef int open_index(Segment *s, SparseIndex *x, const char *suffix, int order_at, int order_bytes) noexcept nogil:
     # An index that was never adopted must be in the file system; a new segment's own is made here.
     cdef int64_t size
-    cdef int fd
+    cdef int fd, rc
     if x.fd >= 0:
         return 0
     fd = open_beside(s, suffix, CREATE if s.indexes_adopted else READ_WRITE)
@@ -128,7 +142,10 @@ cdef int open_index(Segment *s, SparseIndex *x, const char *suffix, int order_at
     size = size_of_file(x.fd)
     if size < 0:
         return <int> size
-    return index_adopt(x, size, order_at, order_bytes)
+    rc = index_adopt(x, size, order_at, order_bytes)
+    if size != <int64_t> x.count * x.width:
+        s.indexes_ragged = True
+    return rc
 
 
 cdef int segment_open_indexes(Segment *s) noexcept nogil:
@@ -207,6 +224,15 @@ cdef int segment_account(Segment *s, const uint8_t *batch, int64_t position, int
     return 0
 
 
+cdef bint segment_indexes_written(const Segment *s, bint final) noexcept nogil:
+    if s.directory == NULL:
+        return True
+    if not s.indexes_adopted or s.indexes_ragged or s.offset_index.written < s.offset_index.count \
+            or s.time_index.written < s.time_index.count:
+        return False
+    return not final or (s.max_timestamp != NOT_LOADED and s.max_timestamp <= s.indexed_timestamp)
+
+
 cdef int segment_write_indexes(Segment *s, bint final) noexcept nogil:
     cdef int rc
     if s.directory == NULL:
@@ -223,6 +249,8 @@ cdef int segment_write_indexes(Segment *s, bint final) noexcept nogil:
     rc = index_write(&s.offset_index)
     if rc == 0:
         rc = index_write(&s.time_index)
+    if rc == 0:
+        s.indexes_ragged = False
     if rc == 0 and final:
         index_settle(&s.offset_index)
         index_settle(&s.time_index)
@@ -269,6 +297,7 @@ cdef int segment_cut(Segment *s, int64_t position, int64_t next_offset) noexcept
 
 cdef int segment_reset_indexes(Segment *s) noexcept nogil:
     s.indexes_adopted = True            # whatever the files hold is not to be trusted
+    s.indexes_ragged = True
     s.indexed_timestamp = -1
     s.max_timestamp = -1
     s.max_timestamp_offset = s.base_offset

@@ -8,12 +8,14 @@ from kbroker._core.log.leader_epochs cimport LeaderEpochs
 from kbroker._core.log.open_files cimport OpenFiles
 from kbroker._core.log.producer_state cimport ProducerTable
 from kbroker._core.log.segment cimport Segment
+from kbroker._core.log.verification cimport Verifications
 from kbroker._core.record.batch cimport BatchRules, Verdict
 
 cdef enum:
     RECENT_BATCHES = 32             # a power of two
     READ_HINTS = 8
     RECOVERY_NOTES_MAX = 64
+    FORMER_DIRECTORIES = 4          # a log moves in under one name, is served under another and is deleted under a third
 
 cdef struct LogConfig:
     BatchRules rules
@@ -23,6 +25,7 @@ cdef struct LogConfig:
     int64_t segment_ms
     int64_t segment_jitter_ms
     int64_t producer_id_expiration_ms
+    int32_t verifies_transactions   # a transaction's first batch needs a guard; read without the lock
     int64_t retention_ms            # negative: no segment is too old
     int64_t retention_bytes         # negative: no log is too large
     int64_t file_delete_delay_ms    # the control side's: how long retired files stay
@@ -56,6 +59,7 @@ cdef struct Log:
     int32_t offline_errno           # 0: fine. Set once, never cleared
     HealthState *health             # of the directory that this log shares with others; NULL: it stands alone
     bint closed
+    bint handed_over                # another log has taken its place (log/handover): its files may go while someone reads
     bint fresh                      # its files are still to be made: log/fresh
     char topic_id_text[24]          # for partition.metadata; empty: nobody knows one
     pthread_mutex_t lock
@@ -68,11 +72,14 @@ cdef struct Log:
     int64_t sync_target             # appends below it are not acknowledged before recovery_point has come here (flush.messages)
     LogConfig config
     char *directory                 # NULL: in memory
+    char *former[4]                 # names it had before: log/handover
+    int32_t former_count
     OpenFiles *files
     Segment **segments              # ascending; the last one is written to
     int32_t segment_count
     int32_t segment_capacity
     ProducerTable producers
+    Verifications verifications
     LeaderEpochs epochs
     bint names_changed              # files came or went since the directory was last synced
     int64_t cuts                    # how often the end was cut off: what a cleaner has read before is void
@@ -83,7 +90,7 @@ cdef struct Log:
     ReadHint hints[8]
     uint64_t jitter_seed
     int32_t note_count
-    RecoveryNote notes[64]
+    RecoveryNote *notes             # NULL: none, as of nearly every log
 
 cdef struct AppendResult:
     int16_t error
@@ -102,6 +109,8 @@ cdef struct Append:
     int32_t length
     const uint8_t *inflated         # NULL with -1, or what a codec without a native engine made of the records
     int64_t inflated_length
+    int64_t guard                   # of a transaction's first batch, from log_begin_verification; 0: none
+    int16_t transaction_version     # of a marker
     AppendResult out
 
 # What a reader gets: one slice of one segment. The reference in `segment` is the caller's to release (or hand to a chain).
@@ -151,5 +160,6 @@ cdef inline int go_offline(Log *log, int rc) noexcept nogil:
     # Keeps the first errno; returns rc. What the disk did is its whole directory's affair.
     if log.offline_errno == 0:
         log.offline_errno = -rc if rc < 0 else EIO
-    health_fail(log.health, rc, log.directory)
+    if not log.handed_over:
+        health_fail(log.health, rc, log.directory)
     return rc

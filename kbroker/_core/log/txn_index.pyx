@@ -141,11 +141,21 @@ cdef void txn_index_cut(TxnIndex *x, int64_t offset) noexcept nogil:
 
 cdef bint txn_index_collect(const TxnIndex *x, int64_t from_offset, int64_t upper_bound, TxnIndex *out, bint *no_memory) noexcept nogil:
     cdef const AbortedTxn *txn
+    cdef int32_t low = 0
+    cdef int32_t high = x.count
     cdef int32_t i
     no_memory[0] = False
-    for i in range(x.count):
+    while low < high:                # those that ended before are skipped at once
+        i = low + (high - low) // 2
+        if x.entries[i].last_offset < from_offset:
+            low = i + 1
+        else:
+            high = i
+    if low > 0 and x.entries[low - 1].last_stable_offset >= upper_bound:
+        return True
+    for i in range(low, x.count):
         txn = &x.entries[i]
-        if txn.last_offset >= from_offset and txn.first_offset < upper_bound and not txn_index_add(out, txn):
+        if txn.first_offset < upper_bound and not txn_index_add(out, txn):
             no_memory[0] = True
             return True
         if txn.last_stable_offset >= upper_bound:

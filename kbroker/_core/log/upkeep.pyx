@@ -14,10 +14,11 @@ from kbroker._core.log.open_files cimport files_forget, files_note, files_open_i
 from kbroker._core.log.producer_state cimport producers_expire, producers_write_snapshot
 from kbroker._core.log.replay cimport open_txns, reload_producers
 from kbroker._core.log.segment cimport (
-    Segment, Walk, segment_close_files, segment_cut, segment_release, segment_remove_files, segment_trim,
-    segment_write_indexes, walk_begin, walk_header,
+    Segment, Walk, segment_close_files, segment_cut, segment_indexes_written, segment_release, segment_remove_files,
+    segment_trim, segment_write_indexes, walk_begin, walk_header,
 )
 from kbroker._core.log.state cimport active, go_offline, offline_errno, refusal, usable
+from kbroker._core.log.verification cimport verifications_expire
 from kbroker._core.record.batch cimport batch_base_offset
 
 
@@ -121,15 +122,17 @@ cdef int write_last(Log *log) noexcept nogil:
     cdef int rc
     if log.directory == NULL:
         return 0
-    rc = files_open_indexes(log.files, s, log.config.index_interval_bytes)
-    if rc == 0:
-        rc = segment_write_indexes(s, True)
+    rc = 0
+    if not segment_indexes_written(s, True):     # of a log that only rested nothing is opened
+        rc = files_open_indexes(log.files, s, log.config.index_interval_bytes)
+        if rc == 0:
+            rc = segment_write_indexes(s, True)
     if rc == 0:
         rc = segment_trim(s)
     if rc == 0 and log.end_offset > 0:
         rc = producers_write_snapshot(&log.producers, log.directory, log.end_offset)
     if rc == 0:
-        rc = epochs_write(&log.epochs, log.directory)
+        rc = epochs_write(&log.epochs, log.directory, log.end_offset)
     return rc
 
 
@@ -185,4 +188,5 @@ cdef void log_assign_epoch(Log *log, int32_t epoch) noexcept nogil:
 cdef void log_expire_producers(Log *log, int64_t now_ms) noexcept nogil:
     pthread_mutex_lock(&log.lock)
     producers_expire(&log.producers, now_ms, log.config.producer_id_expiration_ms)
+    verifications_expire(&log.verifications, now_ms, log.config.producer_id_expiration_ms)
     pthread_mutex_unlock(&log.lock)

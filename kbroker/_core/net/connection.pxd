@@ -10,12 +10,13 @@
 #             `charged` is what `own` costs the budget: nothing up to the smallest buffer, else its capacity; what a frame claims
 #             costs nothing. A buffer that is full before its frame is whole grows as it is kept; if the budget has no room for
 #             that, its connection starves: it is not read until connection_admit.
-#             A connection has at most one request with the purgatory or the control loop: `waiting` says which.
+#             A connection has at most one request with the purgatory or the control loop: `waiting` says which. Of commits and
+#             heartbeats that arrived together the control loop has several, with serials in a row; they are answered in order.
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kbroker._core.net.budget cimport Budget
 from kbroker._core.net.egress cimport Outflow, Transform
-from kbroker._core.net.mailbox cimport Address
+from kbroker._core.net.mailbox cimport Address, Message
 
 cdef enum:
     BUFFER_CLASSES = 11              # 4 KiB, doubling, to 4 MiB; larger ones are not kept
@@ -54,6 +55,7 @@ cdef struct Connection:
     uint64_t generation
     int8_t interest                  # what the poller was told
     int8_t waiting
+    int8_t together                  # what is posted are commits and heartbeats: more of them may follow
     int8_t long_poll                 # the parked request is a Fetch: a drain does not wait for it
     int8_t warming                   # the warmer reads the next slice: nothing is sent meanwhile
     int8_t closing                   # CLOSE_WHEN_SENT, PARTING; 0: it stays
@@ -63,7 +65,9 @@ cdef struct Connection:
     int8_t starved                   # `own` is full, and the rest of its frame waits for memory
     int32_t listener_index
     int64_t principal                # 0: anonymous
-    uint64_t serial                  # of the posted request: a stale token finds another one
+    uint64_t serial                  # of the posted request, or the first of them: a stale token finds another one
+    int32_t awaited                  # posted requests that are not answered yet
+    Message *early                   # what the control loop said to later ones of them, by serial
     int64_t muted_until_ms           # 0: not muted
     int64_t active_ms                # last byte in or out
     uint8_t *own
@@ -96,6 +100,8 @@ cdef bint connection_keep(Connection *c, Receiver *r, uint8_t *at, int64_t lengt
 # The starved frame may grow, within the budget or beyond it. 1: it has; 0: no room yet; -ENOMEM.
 cdef int connection_admit(Connection *c, Receiver *r) noexcept nogil
 cdef void connection_tighten(Connection *c, Receiver *r) noexcept nogil      # what is not used of a large first buffer is given back
+# Forgets what was posted: its tokens are good for nothing now.
+cdef void connection_unpost(Connection *c) noexcept nogil
 cdef void connection_pace(Connection *c, Receiver *r) noexcept nogil         # its client is on time as of now
 
 cdef inline void list_init(Link *head) noexcept nogil:

@@ -245,6 +245,17 @@ cdef void connection_tighten(Connection *c, Receiver *r) noexcept nogil:
         charge(c, r, c.capacity)
 
 
+cdef void connection_unpost(Connection *c) noexcept nogil:
+    cdef Message *m = c.early
+    c.early = NULL
+    c.awaited = 0
+    c.serial = 0
+    while m != NULL:
+        c.early = m.next
+        free(m)
+        m = c.early
+
+
 cdef void connection_pace(Connection *c, Receiver *r) noexcept nogil:
     c.paced_ms = r.now_ms
     c.paced_bytes = c.filled - c.start

@@ -1,5 +1,5 @@
 # Sending replies: gather, sendfile, resume.
-from libc.errno cimport EAGAIN, EINTR, EINVAL, EIO, ENOSYS, errno
+from libc.errno cimport EAGAIN, EINTR, EINVAL, EIO, ENODEV, ENOSYS, ENXIO, ESTALE, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
@@ -185,7 +185,7 @@ cdef ssize_t send_copy(Egress *e, int fd, const Transform *t, void *state, int f
         return -1
     n = pread(file_fd, e.scratch, COPY_SLICE_BYTES if length > COPY_SLICE_BYTES else length, position)
     if n <= 0:
-        return 0
+        return n
     run.iov_base = e.scratch
     run.iov_len = n
     if t != NULL:
@@ -210,6 +210,11 @@ cdef ssize_t send_slice(Outflow *o, Egress *e, int fd, const Transform *t, void 
         if n >= 0 or (errno != EINVAL and errno != ENOSYS):
             return n
     return send_copy(e, fd, t, state, piece.fd, position, length)
+
+
+cdef inline bint is_the_files(int code) noexcept nogil:
+    # Of what a call that reads a file and writes a socket may say: what only a file says.
+    return code == EIO or code == ENODEV or code == ENXIO or code == ESTALE
 
 
 cdef inline bint next_is_cold(const Outflow *o, int64_t budget) noexcept nogil:
@@ -272,7 +277,11 @@ cdef Sent send_pieces(Outflow *o, Egress *e, int fd, const Transform *t, void *t
                 continue
             if errno == EAGAIN:
                 return BLOCKED
-            return SLICE_FAILED if asked == 0 and errno == EIO else SEND_FAILED
+            if asked != 0 or not is_the_files(errno):
+                return SEND_FAILED
+            if piece.blame != NULL:
+                piece.blame(piece.owner, -errno)
+            return SLICE_FAILED
         sent[0] += n
         budget -= n
         advance(o, e, n)

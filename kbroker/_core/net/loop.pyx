@@ -17,6 +17,7 @@ from kbroker._core.net.connection cimport (
     STALLED_REQUEST,
     Connection,
     Link,
+    linked,
     list_append,
     list_init,
     list_remove,
@@ -359,10 +360,9 @@ cdef void close_idle(Loop *l) noexcept nogil:
 cdef void read_inbox(Loop *l) noexcept nogil:
     cdef Message *m = inbox_take(&l.inbox)
     while m != NULL:
-        if m.kind == REPLY:
-            take_reply(l, m)
-        elif m.kind == HANG_UP:
-            hang_up(l, m)
+        if m.kind == REPLY or m.kind == HANG_UP:
+            m = take_word(l, m)
+            continue
         elif m.kind == WARMED:
             send_warmed(l, m)
         elif m.kind == ADOPT:
@@ -373,18 +373,50 @@ cdef void read_inbox(Loop *l) noexcept nogil:
         m = discard(m)
 
 
-cdef Connection *find_posted(Loop *l, uint64_t token) noexcept nogil:
-    cdef Connection *c = find_connection(l, token_slot(token))
-    if c == NULL or c.waiting != POSTED_REQUEST or c.serial != token_serial(token):
-        return NULL                      # the connection has gone, or the request was answered before
-    return c
+cdef Message *take_word(Loop *l, Message *m) noexcept nogil:
+    # What the control loop says to a posted request; returns the message behind it. It waits for those before it.
+    cdef Message *following = m.next
+    cdef Connection *c = find_connection(l, token_slot(m.token))
+    cdef uint64_t place = 0
+    if c != NULL:
+        place = token_serial(m.token) - c.serial
+    if c == NULL or c.waiting != POSTED_REQUEST or token_serial(m.token) < c.serial or place >= <uint64_t> c.awaited:
+        discard(m)                       # the connection has gone, or the request was answered before
+        return following
+    if place > 0:
+        keep_early(c, m)
+        return following
+    while m != NULL:
+        if m.kind == REPLY:
+            take_reply(l, c, m)
+        else:
+            service_finish(l, c, BY_CONTROL, <const char *> message_payload(m))
+        discard(m)
+        m = NULL
+        if c.fd >= 0 and c.early != NULL and token_serial(c.early.token) == c.serial:
+            m = c.early
+            c.early = m.next
+    if c.waiting == POSTED_REQUEST:
+        if not linked(&c.turn):
+            list_append(&l.turn, &c.turn)    # the others' answers may be in this inbox too: they leave together
+    else:
+        service_resume(l, c)
+    return following
 
 
-cdef void take_reply(Loop *l, Message *m) noexcept nogil:
-    cdef Connection *c = find_posted(l, m.token)
-    cdef Chain *reply = NULL
-    if c == NULL:
+cdef void keep_early(Connection *c, Message *m) noexcept nogil:
+    cdef Message **at = &c.early
+    while at[0] != NULL and at[0].token < m.token:
+        at = &at[0].next
+    if at[0] != NULL and at[0].token == m.token:
+        discard(m)
         return
+    m.next = at[0]
+    at[0] = m
+
+
+cdef void take_reply(Loop *l, Connection *c, Message *m) noexcept nogil:
+    cdef Chain *reply = NULL
     if m.length >= 0:
         reply = egress_chain(&l.egress)
         if reply == NULL:
@@ -399,14 +431,6 @@ cdef void take_reply(Loop *l, Message *m) noexcept nogil:
         service_mute(l, c, m.mute_ms)
     if c.fd >= 0 and m.close_after:
         service_finish(l, c, BY_CONTROL, NULL)
-    service_resume(l, c)
-
-
-cdef void hang_up(Loop *l, Message *m) noexcept nogil:
-    cdef Connection *c = find_posted(l, m.token)
-    if c != NULL:
-        service_finish(l, c, BY_CONTROL, <const char *> message_payload(m))
-        service_resume(l, c)
 
 
 cdef void tell_warmed(void *shared, const Errand *errand) noexcept nogil:

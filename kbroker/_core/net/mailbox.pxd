@@ -79,6 +79,7 @@ cdef int inbox_open(Inbox *i, bint portable) noexcept nogil
 cdef void inbox_close(Inbox *i) noexcept nogil
 cdef Message *message_new(int32_t kind, const uint8_t *payload, int64_t length) noexcept nogil    # NULL: no memory
 cdef void inbox_put(Inbox *i, Message *m) noexcept nogil
+cdef void inbox_put_all(Inbox *i, Message *first, Message *last) noexcept nogil       # a run of them, linked by `next`
 cdef void inbox_ring(Inbox *i) noexcept nogil
 cdef Message *inbox_take(Inbox *i) noexcept nogil               # all of them, oldest first
 

@@ -125,13 +125,17 @@ cdef Message *message_new(int32_t kind, const uint8_t *payload, int64_t length) 
 
 
 cdef void inbox_put(Inbox *i, Message *m) noexcept nogil:
-    m.next = NULL
+    inbox_put_all(i, m, m)
+
+
+cdef void inbox_put_all(Inbox *i, Message *first, Message *last) noexcept nogil:
+    last.next = NULL
     pthread_mutex_lock(&i.lock)
     if i.last == NULL:
-        i.first = m
+        i.first = first
     else:
-        i.last.next = m
-    i.last = m
+        i.last.next = first
+    i.last = last
     pthread_mutex_unlock(&i.lock)
     inbox_ring(i)
 

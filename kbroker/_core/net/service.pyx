@@ -17,6 +17,7 @@ from kbroker._core.limits cimport (
     LARGE_FRAME_BYTES,
     PARTING_LOOK_MS,
     PARTING_MS,
+    POSTED_TOGETHER,
     RECEIVE_BYTES_PER_TURN,
     RECEIVE_CHUNK_BYTES,
     REPLIES_IN_FLIGHT_MAX,
@@ -35,6 +36,7 @@ from kbroker._core.net.connection cimport (
     connection_keep,
     connection_pace,
     connection_receive,
+    connection_unpost,
     linked,
     list_append,
     list_remove,
@@ -86,11 +88,18 @@ cdef extern from "<sys/ioctl.h>" nogil:
 cdef enum:
     PRODUCE_KEY = 0
     FETCH_KEY = 1
+    OFFSET_COMMIT_KEY = 8
+    HEARTBEAT_KEY = 12
 
 
 cdef inline bint may_handle(const Loop *l, const Connection *c) noexcept nogil:
-    # Whether the next frame may be looked at: back-pressure, order, throttling and shutdown all say no here.
-    return (c.waiting == NO_REQUEST and not c.closing and c.muted_until_ms == 0 and not l.draining
+    # Whether the next frame may be looked at: order, and what may_go_on says.
+    return c.waiting == NO_REQUEST and may_go_on(l, c)
+
+
+cdef inline bint may_go_on(const Loop *l, const Connection *c) noexcept nogil:
+    # Back-pressure, throttling and shutdown all say no here.
+    return (not c.closing and c.muted_until_ms == 0 and not l.draining
             and c.out.unsent_bytes < REPLY_BYTES_IN_FLIGHT_MAX and c.out.unsent_replies < REPLIES_IN_FLIGHT_MAX
             and not c.starved and (c.reply_bytes == 0 or l.reply_bytes < l.reply_bytes_max // 2))
 
@@ -166,7 +175,6 @@ cdef bint service_adopt(Loop *l, int fd, const Address *address, int32_t listene
     c.warming = 0
     c.listener_index = listener_index
     c.principal = 0
-    c.serial = 0
     c.muted_until_ms = 0
     c.active_ms = l.now_ms
     c.transform = l.shared.listener_transform[listener_index]
@@ -200,7 +208,6 @@ cdef void service_close(Loop *l, Connection *c, int reason) noexcept nogil:
     close(c.fd)
     c.fd = -1
     c.generation = 0
-    c.serial = 0
     connection_keep(c, &l.receiver, NULL, 0)
     outflow_drop(&c.out, &l.egress)
     count_replies(l, c, False)
@@ -224,6 +231,7 @@ cdef void forget_parked(Loop *l, Connection *c) noexcept nogil:
         peer.generation = c.generation
         purgatory_forget(&l.worker, &peer)
     c.waiting = NO_REQUEST
+    connection_unpost(c)
 
 
 cdef void service_finish(Loop *l, Connection *c, int reason, const char *text) noexcept nogil:
@@ -234,7 +242,6 @@ cdef void service_finish(Loop *l, Connection *c, int reason, const char *text) n
     forget_parked(l, c)
     list_remove(&c.held)
     list_remove(&c.starving)
-    c.serial = 0
     c.more = 0
     if c.out.first == NULL:
         service_close(l, c, reason)
@@ -361,6 +368,22 @@ cdef inline bint produce_stands(const Loop *l, const uint8_t *at, const uint8_t 
     return legal(l, size) and end - at - 4 >= size and load_be16(at + 4) == PRODUCE_KEY
 
 
+cdef inline bint posts_together(const uint8_t *frame, int32_t size) noexcept nogil:
+    # The control plane's hot path: small, answered soon, and decided in the order in which they came.
+    cdef int32_t key = load_be16(frame)
+    return (key == OFFSET_COMMIT_KEY or key == HEARTBEAT_KEY) and size <= CONNECTION_BUFFER_FIRST_BYTES
+
+
+cdef inline bint may_follow(const Loop *l, const Connection *c, const uint8_t *at, const uint8_t *end) noexcept nogil:
+    # Whether the next frame may be posted behind those that are.
+    cdef int32_t size
+    if (c.waiting != POSTED_REQUEST or not c.together or c.awaited >= POSTED_TOGETHER or end - at < 4 + FRAME_HEADER_MIN_BYTES
+            or c.serial + c.awaited != l.last_serial + 1 or not may_go_on(l, c)):
+        return False
+    size = <int32_t> load_be32(at)
+    return legal(l, size) and end - at - 4 >= size and posts_together(at + 4, size)
+
+
 cdef void handle_frames(Loop *l, Connection *c, uint8_t *at, int64_t length) noexcept nogil:
     cdef uint8_t *end = at + length
     cdef int budget = FRAMES_PER_TURN
@@ -368,7 +391,7 @@ cdef void handle_frames(Loop *l, Connection *c, uint8_t *at, int64_t length) noe
     cdef int32_t size
     c.more = 0
     while end - at >= 4:
-        if budget == 0 or not may_handle(l, c):
+        if budget == 0 or not (may_handle(l, c) or may_follow(l, c, at, end)):
             c.more = 1
             break
         size = <int32_t> load_be32(at)
@@ -454,6 +477,10 @@ cdef bint handle(Loop *l, Connection *c, uint8_t *frame, int32_t length, bint fo
     l.counters.requests[key] += 1
     if l.shared.hooks.before == NULL or l.shared.hooks.before(l.shared.hooks.context, &r):
         outcome = answer(l, &r, reply)
+    if c.awaited > 0 and outcome != POST:
+        egress_recycle(&l.egress, reply)     # a refusal: those before it are answered first
+        l.counters.requests[key] -= 1
+        return False
     if outcome == HELD and followed and not run.full:
         return True                      # the next one settles it, or is held with it
     settle_run(l, c)
@@ -522,7 +549,9 @@ cdef bint post(Loop *l, Connection *c, uint8_t *frame, int32_t length) noexcept 
     letter.address = c.address
     letter.frame = frame
     if not mailbox_post(&l.shared.mailbox, &letter):
-        if c.waiting != STALLED_REQUEST:
+        if c.awaited > 0:
+            l.counters.requests[load_be16(frame)] -= 1
+        elif c.waiting != STALLED_REQUEST:
             c.waiting = STALLED_REQUEST
             list_append(&l.held, &c.held)
             l.counters.stalled += 1
@@ -532,7 +561,10 @@ cdef bint post(Loop *l, Connection *c, uint8_t *frame, int32_t length) noexcept 
     l.last_serial = serial
     l.posted = True
     l.counters.posted += 1
-    c.serial = serial
+    if c.awaited == 0:
+        c.serial = serial
+        c.together = posts_together(frame, length)
+    c.awaited += 1
     c.waiting = POSTED_REQUEST
     return True
 
@@ -558,8 +590,13 @@ cdef void service_mute(Loop *l, Connection *c, int64_t milliseconds) noexcept no
 # ---- out ----
 
 cdef void service_answer(Loop *l, Connection *c, Chain *reply) noexcept nogil:
-    c.waiting = NO_REQUEST
-    c.serial = 0
+    if c.awaited > 1:
+        c.awaited -= 1
+        c.serial += 1
+    else:
+        c.awaited = 0
+        c.serial = 0
+        c.waiting = NO_REQUEST
     touch(l, c)
     connection_pace(c, &l.receiver)      # what came behind the request has not been looked at
     if reply != NULL:

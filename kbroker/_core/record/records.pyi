@@ -60,6 +60,7 @@ def iterate(
     Raises BrokenRecords and nothing else, whatever the bytes are.
     """
 
+def build_plain_batch(pairs: list[tuple[bytes, bytes | None]], timestamp: int) -> bytes: ...
 def build_batch(
     records: Iterable[Record],
     *,

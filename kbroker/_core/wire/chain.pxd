@@ -12,6 +12,7 @@ cdef struct Piece:
     int fd                 # -1: a run of arena bytes
     void *owner            # whoever keeps the descriptor open (a segment), given back through `drop`
     void (*drop)(void *owner) noexcept nogil
+    void (*blame)(void *owner, int rc) noexcept nogil      # its file could not be read: -errno
     int64_t start          # offset in the arena, or position in the file
     int64_t length
 
@@ -31,7 +32,8 @@ cdef struct Chain:
 cdef bint chain_grow(Chain *c, int64_t more) noexcept nogil                 # slow path of chain_room
 # Takes over the caller's reference to `owner`, even when the chain is broken.
 cdef void chain_put_slice(Chain *c, int fd, int64_t position, int64_t length,
-                          void *owner, void (*drop)(void *owner) noexcept nogil) noexcept nogil
+                          void *owner, void (*drop)(void *owner) noexcept nogil,
+                          void (*blame)(void *owner, int rc) noexcept nogil) noexcept nogil
 cdef void chain_clear(Chain *c) noexcept nogil                              # drops references, keeps memory up to a bound
 cdef void chain_free(Chain *c) noexcept nogil
 cdef void chain_seal(Chain *c) noexcept nogil                               # writes the frame's size over the four bytes reserved first

@@ -50,6 +50,7 @@ cdef int64_t chain_note_run(Chain *c, int64_t length) noexcept nogil:
         last.fd = -1
         last.owner = NULL
         last.drop = NULL
+        last.blame = NULL
         last.start = start
         last.length = 0
     last.length += length
@@ -59,7 +60,8 @@ cdef int64_t chain_note_run(Chain *c, int64_t length) noexcept nogil:
 
 
 cdef void chain_put_slice(Chain *c, int fd, int64_t position, int64_t length,
-                          void *owner, void (*drop)(void *owner) noexcept nogil) noexcept nogil:
+                          void *owner, void (*drop)(void *owner) noexcept nogil,
+                          void (*blame)(void *owner, int rc) noexcept nogil) noexcept nogil:
     cdef Piece *piece = NULL
     if not c.broken and length > 0:
         piece = new_piece(c)
@@ -70,6 +72,7 @@ cdef void chain_put_slice(Chain *c, int fd, int64_t position, int64_t length,
     piece.fd = fd
     piece.owner = owner
     piece.drop = drop
+    piece.blame = blame
     piece.start = position
     piece.length = length
     c.total_bytes += length

@@ -1,8 +1,8 @@
 /* Loaded before libc: fails, shortens or delays the file calls of the process as a text file says, which may change at any
  * time.
  *
- * KBROKER_DISK_ORDERS names it. Each line: a call (fsync, write, read, open for writing, rename, unlink, mkdir), a part of the
- * path it is about (of a rename: the new one), and what to do: `errno N`, `short N` (of a write: N bytes of it), or `wait MS`.
+ * KBROKER_DISK_ORDERS names it. Each line: a call (fsync, write, read, sendfile, open for writing, rename, unlink, mkdir), a part
+ * of the path it is about (of a rename: the new one), and what to do: `errno N`, `short N` (of a write: N bytes of it), or `wait MS`.
  * Two more numbers may follow: how many calls that fit are let pass first, and how many are then dealt with (0: all).
  * The first line that fits and is not used up counts, and the call is told in a file beside it, .told. */
 #define _GNU_SOURCE
@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -172,6 +173,26 @@ PWRITEV(pwritev64, off64_t)
     }
 PREAD(pread, off_t)
 PREAD(pread64, off64_t)
+
+#define PREADV2(name, offset) \
+    ssize_t name(int fd, const struct iovec *runs, int count, offset position, int flags) { \
+        REAL(ssize_t, name, int, const struct iovec *, int, offset, int); \
+        struct order order = ordered("read", fd); \
+        STOP_IF(order); \
+        return real(fd, runs, count, position, flags); \
+    }
+PREADV2(preadv2, off_t)
+PREADV2(preadv64v2, off64_t)
+
+#define SENDFILE(name, offset) \
+    ssize_t name(int to, int from, offset *position, size_t length) { \
+        REAL(ssize_t, name, int, int, offset *, size_t); \
+        struct order order = ordered("sendfile", from); \
+        STOP_IF(order); \
+        return real(to, from, position, length); \
+    }
+SENDFILE(sendfile, off_t)
+SENDFILE(sendfile64, off64_t)
 
 #define OPEN(name) \
     int name(const char *path, int flags, ...) { \

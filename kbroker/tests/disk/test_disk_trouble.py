@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from kbroker.protocol.messages import ListOffsetsRequest
 from kbroker.tests.disk.asking import (
     LEADER_NOT_AVAILABLE,
     NOT_LEADER,
@@ -235,6 +236,48 @@ def test_nothing_more_is_written_into_a_failed_directory(disk: Start, two: list[
     assert scene.broker.told()[before:] == []
 
 
+@pytest.mark.parametrize("size", [1000, 200_000])  # copied between other bytes, or sent from the file
+def test_a_reply_whose_bytes_cannot_be_read(disk: Start, two: list[Path], size: int) -> None:
+    scene = Scene(disk(two))
+    scene.acknowledged = [b"x" * size]
+    assert produce(scene.client, "t", scene.acknowledged[0], partition=scene.failing) == (0, 0)
+    bad = f"{two[1]}/t-{scene.failing}/"
+    scene.broker.orders(f"read {bad} errno {errno.EIO}", f"sendfile {bad} errno {errno.EIO}")
+    with Connection(scene.broker.port) as reader, pytest.raises((AssertionError, ConnectionError)):
+        fetch(reader, "t", scene.failing)  # its beginning may be on the way already
+    scene.must_be_offline()
+    assert f"{bad}{0:020d}.log" in scene.broker.lines(OFFLINE)[0]["reason"]
+    scene.broker.orders()
+    scene.must_come_back(disk)
+
+
+def ask_by_fetch(client: Connection, partition: int) -> int:
+    return fetch(client, "t", partition, 1)[0]
+
+
+def ask_by_time(client: Connection, partition: int) -> int:
+    part = ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=1_600_000_000_000)
+    topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[part])
+    error: int = client.ask(ListOffsetsRequest(topics=[topic]), 7).topics[0].partitions[0].error_code
+    return error
+
+
+@pytest.mark.parametrize("ask", [ask_by_fetch, ask_by_time])
+def test_a_search_that_cannot_read(disk: Start, two: list[Path], ask: Callable[[Connection, int], int]) -> None:
+    before = Scene(disk(two))
+    for number in range(3):
+        assert produce(before.client, "t", b"%d" % number, partition=before.failing) == (0, number)
+    before.client.__exit__(None, None, None)
+    assert before.broker.stop()[0] == 0
+    broker = disk(two)  # which remembers nothing of where a batch lies
+    broker.orders(f"read {two[1]}/t-{before.failing}/ errno {errno.EIO}")
+    with Connection(broker.port) as client:
+        assert ask(client, before.failing) == STORAGE_ERROR
+        assert broker.await_line(OFFLINE)["directory"] == str(two[1])
+        assert produce(client, "t", b"later", partition=before.neighbour) == (STORAGE_ERROR, -1)
+        must_be_served(client, "t", before.elsewhere)
+
+
 def test_a_parked_fetch_is_told(disk: Start, two: list[Path]) -> None:
     scene = Scene(disk(two))
     with Connection(scene.broker.port) as reader, ThreadPoolExecutor(1) as pool:
@@ -398,3 +441,26 @@ def test_descriptors_that_run_out_are_no_disk_trouble(disk: Start, two: list[Pat
         must_be_served(client, "t", 0)
         must_be_served(client, "u", 0)
     assert broker.stop()[0] == 0
+
+
+def test_a_metadata_log_that_needs_its_next_segment_waits_for_descriptors(disk: Start, two: list[Path]) -> None:
+    quick = {"metadata.log.segment.ms": 1, "replica.high.watermark.checkpoint.interval.ms": 50}
+    broker = disk(two, **quick)
+    broker.await_line("started")
+    segments = two[0] / "__cluster_metadata-0"
+    with Connection(broker.port) as client, ThreadPoolExecutor(1) as pool:
+        create(client, "t")
+        made = len(list(segments.glob("*.log")))
+        with no_descriptors(broker):
+            waiting = pool.submit(create, client, "u")
+            broker.await_line("a checkpoint failed")
+            assert not waiting.done()
+            assert broker.process.poll() is None
+        waiting.result(SOON_S)
+        assert len(list(segments.glob("*.log"))) > made > 1
+        must_be_served(client, "u", 0)
+    exit_code, said = broker.stop()
+    assert exit_code == 0, said
+    again = disk(two)
+    with Connection(again.port) as client:
+        assert values(client, "u") == [b"goes on"]

@@ -114,13 +114,28 @@ def test_flush_ms_is_looked_at_by_the_scheduler(disk: Start, tmp_path: Path) -> 
     broker = disk([tmp_path / "data", tmp_path / "second"], **{"log.flush.scheduler.interval.ms": 20})
     with Connection(broker.port) as client:
         create(client, "t", 2, **{"flush.ms": "50"})
-        create(client, "never", 2)
+        create(client, "never", 2, **{"flush.ms": str(2**63 - 1)})
         (failing,) = partitions_in(broker.dirs[1], "t")
         (other,) = partitions_in(broker.dirs[0], "never")
-        broker.orders(f"fsync /second/t-{failing}/ errno {EIO}")
+        broker.orders(f"fsync /second/t-{failing}/ errno {EIO}", f"fsync /never-{other}/ errno {EIO}")
         assert produce(client, "t", b"x", partition=failing) == (0, 0)
         assert produce(client, "never", b"x", partition=other) == (0, 0)
         deadline = time.monotonic() + 20
         while produce(client, "t", b"x", partition=failing)[0] != STORAGE_ERROR:  # the scheduler's fsync has failed
             assert time.monotonic() < deadline
         assert produce(client, "never", b"x", partition=other)[0] == 0
+
+
+def test_a_topic_without_flush_ms_is_synced_as_often_as_the_scheduler_looks(disk: Start) -> None:
+    """Kafka's rule: log.flush.interval.ms, which nobody has set, is log.flush.scheduler.interval.ms then."""
+    broker = disk(**{"log.flush.scheduler.interval.ms": 20})
+    with Connection(broker.port) as client:
+        create(client, "t")
+        create(client, "never", **{"flush.ms": str(2**63 - 1)})
+        broker.orders("fsync /never-0/ wait 0", "fsync /t-0/ wait 0")
+        assert produce(client, "never", b"x") == (0, 0)
+        assert produce(client, "t", b"x") == (0, 0)
+        deadline = time.monotonic() + 20
+        while not broker.told():
+            assert time.monotonic() < deadline
+        assert [line for line in broker.told() if "/never-0/" in line] == []

@@ -16,7 +16,7 @@ from kbroker._core.record.records import Record, build_batch
 from kbroker.observe.logging import BrokerLog
 from kbroker.protocol.messages import DeleteRecordsRequest, ListOffsetsRequest, ProduceRequest
 from kbroker.storage.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
-from kbroker.storage.log_dirs import CLEAN_SHUTDOWN
+from kbroker.storage.log_dir import CLEAN_SHUTDOWN
 from kbroker.tests.integration.wire import Connection
 
 Start = Callable[..., kbroker.Broker]

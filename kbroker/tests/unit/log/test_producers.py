@@ -4,6 +4,7 @@ import struct
 from pathlib import Path
 
 from kbroker._core.clock import BrokerClock
+from kbroker._core.log.partition_log import PartitionLog
 from kbroker._core.record.crc32c import checksum
 from kbroker._core.record.records import Record, build_batch
 from kbroker.tests.unit.log.batches import batch, offsets, produced
@@ -177,3 +178,12 @@ def test_many_producers_are_kept_apart_and_the_longest_silent_makes_room(open_lo
     assert log.append(produced(2, producer_id=0)).error == 0
     assert log.append(produced(9, producer_id=1)).error == 0
     assert log.append(produced(9, producer_id=65535)).error == OUT_OF_ORDER
+
+
+def test_an_open_transaction_is_never_forgotten(clock: BrokerClock) -> None:
+    log = PartitionLog.in_memory(clock, {})
+    for producer_id in range(65536 + 2):
+        assert log.append(produced(0, producer_id=producer_id, transactional=True)).error == 0
+    log.high_watermark = log.log_end_offset
+    assert log.last_stable_offset == 0
+    assert len(log.producers()) == 65536 + 2

@@ -154,7 +154,7 @@ def test_a_checkpoint_that_is_none_is_told_and_replaced(open_log: OpenLog, tmp_p
     again = open_log()
     assert [note.reason for note in again.recovery_notes] == ["leader-epoch-checkpoint cannot be read"]
     assert again.epochs() == []
-    again.assign_epoch(3)
+    again.append(batch(), leader_epoch=3)
     again.close()
     assert path.read_text() == "0\n1\n3 1\n"
 
@@ -205,3 +205,36 @@ def test_a_time_index_made_anew_ends_in_the_largest_timestamp(
     again.close()
     assert _ends_of_time_indexes(directory) == sound
     assert not list(directory.glob("*.tmp"))
+
+
+def test_an_epoch_without_a_record_is_no_reason_to_write_at_a_stop(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log()
+    log.append(batch(), leader_epoch=2)
+    log.close()
+    directory = tmp_path / "topic-0"
+    before = {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in directory.iterdir()}
+    for epoch in (3, 4):
+        again = open_log()
+        again.assign_epoch(epoch)
+        assert again.epochs() == [(2, 0), (epoch, 1)]
+        again.close()
+        assert {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in directory.iterdir()} == before
+    last = open_log()
+    last.append(batch(), leader_epoch=5)
+    last.close()
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n2\n2 0\n5 1\n"
+
+
+def test_an_index_that_is_longer_than_its_entries_is_cut_at_a_stop(open_log: OpenLog, tmp_path: Path) -> None:
+    """As Apache Kafka preallocates them."""
+    log = open_log({"index.interval.bytes": 0})
+    for _ in range(3):
+        log.append(batch())
+    log.close()
+    path = tmp_path / "topic-0" / f"{0:020d}.index"
+    entries = path.read_bytes()
+    assert entries
+    path.write_bytes(entries + bytes(80))
+    again = open_log()
+    again.close()
+    assert path.read_bytes() == entries

@@ -12,8 +12,9 @@ import pytest
 
 from kbroker._core.core import Core
 from kbroker._core.log.partition_log import PartitionLog
-from kbroker._core.partitions import PartitionHandle, ViewHandle
+from kbroker._core.partitions import PartitionHandle
 from kbroker._core.record.records import Record, build_batch, iterate
+from kbroker._core.views import ViewHandle
 from kbroker.protocol import codec
 from kbroker.protocol.messages import FetchRequest, FetchResponse, ProduceRequest, ProduceResponse
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from kbroker._core.log.partition_log import PartitionLog
-from kbroker._core.partitions import PartitionHandle, ViewHandle
+from kbroker._core.partitions import PartitionHandle
 from kbroker._core.probe import ProbeCore
+from kbroker._core.views import ViewHandle
 
 from .harness import House, closed_by_server, eventually, frame, gather, receive_exactly, request, take_one
 from .test_data import SERVED, base_offset, batch, fetch, fetched_bytes, produce

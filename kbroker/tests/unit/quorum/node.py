@@ -9,11 +9,12 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kbroker._core.clock import BrokerClock
-from kbroker._core.partitions import ViewHandle
+from kbroker._core.views import ViewHandle
 from kbroker.cluster.runtime import Replicas
 from kbroker.config import Config
 from kbroker.quorum.driver import Controller
 from kbroker.storage.log_dirs import LogDirs
+from kbroker.storage.strays import Strays
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,7 +26,7 @@ class Node:
     log_dirs: LogDirs
     controller: Controller
     replicas: Replicas
-    strays: list[Path]
+    strays: Strays
 
     async def stop(self) -> None:
         await self.controller.close()
@@ -42,7 +43,7 @@ async def start(*directories: Path, clock: BrokerClock | None = None, **settings
         log_dirs.release()
         raise
     replicas = Replicas(config, log_dirs, {"PLAINTEXT": ViewHandle()})
-    strays = await replicas.start(controller.image)
+    strays = await replicas.start(controller.image, controller.deleted_topics)
     replicas.tell_directories_with(controller.assign_directories)
     controller.listen(replicas.on_commit)
     await controller.register(config.advertised_listeners)

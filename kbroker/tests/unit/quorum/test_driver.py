@@ -42,14 +42,15 @@ def consume(node: Node, topic: str, partition: int) -> list[bytes | None]:
 def test_a_new_directory_starts_as_apaches_does(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as node:
-            assert node.controller.image.features == {"metadata.version": 30}
+            assert node.controller.image.features == {"metadata.version": 30, "transaction.version": 2}
             assert node.controller.image.brokers[1].active
-            assert node.controller.broker_epoch == 5
+            assert node.controller.broker_epoch == 6
 
     asyncio.run(scenario())
     assert metadata_names(tmp_path) == [
         "control 2",
         "BeginTransactionRecord",
+        "FeatureLevelRecord",
         "FeatureLevelRecord",
         "EndTransactionRecord",
         "RegisterControllerRecord",
@@ -170,10 +171,47 @@ def test_a_partition_no_topic_owns_is_set_aside(tmp_path: Path) -> None:
             await node.controller.create_topics([NewTopic("t", 1, 1)])
         (tmp_path / "t-0").rename(tmp_path / "lost-7")
         async with running(tmp_path) as node:
-            assert [path.name.split(".")[0] for path in node.strays] == ["lost-7"]
+            assert [path.name.split(".")[0] for path in node.strays.moved] == ["lost-7"]
             assert (tmp_path / "t-0").is_dir()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_what_a_kill_left_of_a_deleted_topic_is_removed(tmp_path: Path, snapshots: bool) -> None:
+    """As it was before the directory got its new name, and as earlier versions, or Apache, have set it aside."""
+
+    async def scenario() -> None:
+        often = {"metadata.log.max.record.bytes.between.snapshots": 1} if snapshots else {}
+        async with running(tmp_path, **often) as node:
+            await node.controller.create_topics([NewTopic("gone", 2, 1), NewTopic("lost", 2, 1)])
+            for partition in range(2):
+                shutil.copytree(tmp_path / f"gone-{partition}", tmp_path / "copies" / f"gone-{partition}")
+                shutil.copytree(tmp_path / f"lost-{partition}", tmp_path / "copies" / f"lost-{partition}")
+            await node.controller.delete_topics(["gone"])
+            await node.controller.create_topics([NewTopic("gone", 1, 1)])
+        copies = tmp_path / "copies"
+        shutil.rmtree(tmp_path / "gone-0")
+        (copies / "gone-0").rename(tmp_path / "gone-0")
+        (copies / "gone-1").rename(tmp_path / f"gone-1.{'0' * 32}-stray")
+        (copies / "lost-0").rename(tmp_path / f"lost-0.{'0' * 32}-stray")
+        (copies / "lost-1").rename(tmp_path / "lost-7")
+        copies.rmdir()
+        for turn in range(2):
+            async with running(tmp_path) as node:
+                assert consume(node, "gone", 0) == []
+                removed, moved, kept = (sorted(path.name for path in paths) for paths in _of(node))
+                assert removed == (["gone-0", f"gone-1.{'0' * 32}-stray"] if turn == 0 else [])
+                assert [name.split(".")[0] for name in moved] == (["lost-7"] if turn == 0 else [])
+                assert [name.split(".")[0] for name in kept] == (["lost-0"] if turn == 0 else ["lost-0", "lost-7"])
+                left = {path.name.split(".")[0] for path in tmp_path.glob("*.*-*")}
+                assert left == {"lost-0", "lost-7"}
+
+    asyncio.run(scenario())
+
+
+def _of(node: Node) -> tuple[list[Path], list[Path], list[Path]]:
+    return node.strays.removed, node.strays.moved, node.strays.kept
 
 
 def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_clean_stop_in_an_epoch_the_log_does_not_hold_is_refused(tmp_path: Pat
     make(tmp_path, crashed=False)
     data = (tmp_path / LOG).read_bytes()
     (tmp_path / LOG).write_bytes(data[: batches(data)[1].position])
-    with pytest.raises(DataDirectoryError, match="the last clean stop was in broker epoch 5"):
+    with pytest.raises(DataDirectoryError, match="the last clean stop was in broker epoch 6"):
         asyncio.run(start(tmp_path))
 
 
@@ -136,6 +136,16 @@ def test_a_missing_segment_is_refused(tmp_path: Path) -> None:
     (tmp_path / LOG).unlink()
     with pytest.raises(DataDirectoryError, match="the newest snapshot ends at 0"):
         asyncio.run(start(tmp_path))
+
+
+def test_what_only_a_compaction_leaves_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    """Opening the log would put it in a segment's place, or behind the last one."""
+    make(tmp_path)
+    swap = tmp_path / METADATA / f"{4094:020d}.log.swap"
+    swap.touch()
+    refused(tmp_path, swap.name, "remove it")
+    swap.unlink()
+    asyncio.run(_start_and_stop(tmp_path))
 
 
 def test_a_batch_that_is_missing_within_a_segment_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from kbroker.storage import retention
 from kbroker.storage.checkpoints import LOG_START_OFFSETS, read_offsets
 from kbroker.storage.identity import random_uuid
 from kbroker.storage.log_dirs import LogDirs
+from kbroker.storage.strays import sort_out
 
 NOW_MS = 1_700_000_000_000
 OLD = {"retention.ms": 1000, "file.delete.delay.ms": 7}
@@ -100,7 +101,7 @@ def test_nor_after_a_crash_between_the_deletion_and_its_checkpoint(tmp_path: Pat
     dirs.checkpoint()
     dirs.release()
     again = open_dirs(tmp_path)
-    assert again.set_aside_strays({}) != []
+    assert sort_out(again, {}, tuple).moved != []
     log = again.open_log("t", 0, random_uuid(), {})
     assert log.log_start_offset == 0
     again.release()

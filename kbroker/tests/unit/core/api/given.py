@@ -13,8 +13,9 @@ import pytest
 from kbroker._core.api.direct import DirectCaller
 from kbroker._core.clock import BrokerClock
 from kbroker._core.log.partition_log import PartitionLog
-from kbroker._core.partitions import PartitionHandle, ViewHandle
+from kbroker._core.partitions import PartitionHandle
 from kbroker._core.record.records import Record, build_batch, iterate
+from kbroker._core.views import ViewHandle
 from kbroker.protocol import codec
 from kbroker.protocol.api_table import ROWS
 from kbroker.protocol.message import Message

@@ -189,13 +189,6 @@ def test_a_length_that_overflows_fails_the_whole_request(node: Node) -> None:
     assert node.topics["t"][0].high_watermark == 0
 
 
-@pytest.mark.parametrize(("version", "error"), [(9, 48), (10, 48), (11, 120), (13, 120)])
-def test_a_transaction_that_nobody_verified_is_refused(node: Node, version: int, error: int) -> None:
-    records = batch(producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
-    response = node.produce([(0, records), (1, batch())], version, transactional_id="tx")
-    assert [p.error_code for p in response.responses[0].partition_responses] == [error, 0]
-
-
 def test_a_transactional_batch_without_a_transactional_id_fails_the_whole_request(node: Node) -> None:
     records = batch(producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
     response = node.produce([(0, records), (1, batch()), (9, batch())])
