@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from kbroker.cluster.image import ClusterImage
     from kbroker.cluster.runtime import Replicas
     from kbroker.config import Config
-    from kbroker.coordinator.runtime import GroupCoordinator
+    from kbroker.coordinator.group.runtime import GroupCoordinator
+    from kbroker.coordinator.txn.runtime import TransactionCoordinator
     from kbroker.quorum.driver import Controller
+    from kbroker.storage.markers import Markers
 
 NO_REPLY = object()  # what a handler returns when the client waits for nothing (Produce with acks 0)
 NOT_REQUESTED = -2147483648  # AuthorizedOperations when the client did not ask for them
@@ -35,6 +37,8 @@ class Rooms:
     replicas: Replicas
     producer_ids: ProducerIds
     groups: GroupCoordinator
+    markers: Markers
+    transactions: TransactionCoordinator
     in_thread: Callable[..., Awaitable[Any]]  # for what would hold the loop: in_thread(function, *arguments)
 
     @property

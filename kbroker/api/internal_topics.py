@@ -4,24 +4,44 @@ from __future__ import annotations
 
 from kbroker.api.context import Rooms
 from kbroker.cluster.topics import NewTopic
-from kbroker.coordinator.placement import OFFSETS_TOPIC
+from kbroker.coordinator.placement import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 
 async def create_offsets_topic(rooms: Rooms) -> None:
+    configs = {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(rooms.config.integer("offsets.topic.segment.bytes")),
+    }
+    await _create(rooms, OFFSETS_TOPIC, "offsets.topic", configs)
+
+
+async def create_transactions_topic(rooms: Rooms) -> None:
+    """What is acknowledged there must be found again by whoever coordinates next: no unclean leader."""
+    configs = {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": str(rooms.config.integer("transaction.state.log.min.isr")),
+        "segment.bytes": str(rooms.config.integer("transaction.state.log.segment.bytes")),
+        "unclean.leader.election.enable": "false",
+    }
+    await _create(rooms, TRANSACTIONS_TOPIC, "transaction.state.log", configs)
+
+
+async def _create(rooms: Rooms, topic: str, settings: str, configs: dict[str, str]) -> None:
     """Of several at once one makes it and the others find it. It has as many replicas as asked for and alive."""
     config = rooms.config
     alive = sum(not broker.fenced for broker in rooms.image.brokers.values())
+    replicas = min(config.integer(f"{settings}.replication.factor"), alive)
+    if "min.insync.replicas" in configs:
+        configs["min.insync.replicas"] = str(min(int(configs["min.insync.replicas"]), replicas))
     await rooms.controller.create_topics(
         [
             NewTopic(
-                OFFSETS_TOPIC,
-                num_partitions=config.integer("offsets.topic.num.partitions"),
-                replication_factor=min(config.integer("offsets.topic.replication.factor"), alive),
-                configs={
-                    "cleanup.policy": "compact",
-                    "compression.type": "producer",
-                    "segment.bytes": str(config.integer("offsets.topic.segment.bytes")),
-                },
+                topic,
+                num_partitions=config.integer(f"{settings}.num.partitions"),
+                replication_factor=replicas,
+                configs=configs,
             )
         ]
     )

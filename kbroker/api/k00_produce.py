@@ -1,8 +1,9 @@
 """Produce (0), versions 3-13, advertised from 0 as Kafka does for clients that refuse a higher floor.
 
-Answered in the data plane (_core/api/produce). What comes here is a request with a batch whose codec has no native
-engine on this machine: it is inflated by a worker thread and appended through the same partition, so every check stays
-where it is. Nothing of such a request has been appended before.
+Answered in the data plane (_core/api/produce). What comes here is a request of which nothing has been appended yet, and
+which has a batch whose codec has no native engine on this machine, or the first batch of a transaction in a partition.
+The one is inflated by a worker thread; before the other the transaction's coordinator is asked (KIP-890). Both are
+appended through the same partition, so every check stays where it is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker._core.errors import Err
 from kbroker.api.context import NO_REPLY, Context, HangUpError
 from kbroker.api.registry import api
+from kbroker.api.transactions import as_produced
 from kbroker.cluster.topics import INTERNAL_TOPICS
 from kbroker.protocol.messages import ProduceRequest, ProduceResponse
 
@@ -32,19 +34,37 @@ ZSTD = 4
 DECOMPRESSED_BATCH_MAX_BYTES = 134_217_728
 REPLICATION_POLL_S = 0.005
 ADMIN_CLIENT = "__admin_client"
+ADDS_PARTITIONS = 12  # from this version on a transaction's partitions are added by producing to them (KIP-890)
+LIGHT_BYTES = 65_536
 
 
 @dataclass(slots=True)
 class Item:
     """One partition of the request on its way to its answer."""
 
+    topic: str | None
     index: int
     records: bytes
     error: int = Err.NONE
     message: str | None = None
     transactional: bool = False
+    guard: int = 0  # of a transaction that has not begun in the partition
     partition: PartitionHandle | None = None
     produced: Produced | None = None
+
+    @property
+    def producer(self) -> tuple[int, int]:
+        """(producer id, epoch)"""
+        return _int(self.records[43:51]), _int(self.records[51:53])
+
+    @property
+    def end_offset(self) -> int:
+        assert self.produced is not None
+        return self.produced.base_offset + _int(self.records[23:27]) + 1
+
+
+def _int(field: bytes) -> int:
+    return int.from_bytes(field, "big", signed=True)
 
 
 def _failed(request: ProduceRequest, code: int, version: int) -> ProduceResponse:
@@ -65,7 +85,11 @@ async def produce(request: ProduceRequest, ctx: Context) -> ProduceResponse | An
     topics = [(topic, [_resolve(topic, one, ctx) for one in topic.partition_data]) for topic in request.topic_data]
     items = [item for _, found in topics for item in found]
     _judge(request, ctx, items)
-    await ctx.rooms.in_thread(_append, items, request.acks)
+    asked = await _verify(request, ctx, items)
+    if asked and _is_light(items):
+        _append(items, request.acks, inflate=False)
+    else:
+        await ctx.rooms.in_thread(_append, items, request.acks, not asked)
     if request.acks == 0:
         if any(item.error for item in items):
             raise HangUpError("a batch produced with acks=0 was refused")  # how Kafka tells such a client
@@ -84,11 +108,11 @@ async def produce(request: ProduceRequest, ctx: Context) -> ProduceResponse | An
 
 
 def _resolve(topic: ProduceRequest.TopicProduceData, one: ProduceRequest.PartitionProduceData, ctx: Context) -> Item:
-    item = Item(one.index, one.records or b"")
     name: str | None = topic.name
     if ctx.api_version >= 13:
         known = ctx.rooms.image.topics_by_id.get(topic.topic_id)
         name = known.name if known is not None else None
+    item = Item(name, one.index, one.records or b"")
     item.partition = ctx.rooms.replicas.find(name, one.index) if name is not None else None
     if name is None:
         item.error = Err.UNKNOWN_TOPIC_ID
@@ -145,22 +169,60 @@ def _judge(request: ProduceRequest, ctx: Context, items: list[Item]) -> None:
             item.error = Err.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         elif item.error == Err.NONE and request.acks not in (-1, 0, 1):
             item.error = Err.INVALID_REQUIRED_ACKS
-        elif item.error == Err.NONE and item.transactional:
-            item.error = Err.TRANSACTION_ABORTABLE if ctx.api_version >= 11 else Err.INVALID_TXN_STATE
-            item.message = "Partition was not added to the transaction"
+    if len({item.producer for item in _transactional(items)}) > 1:
+        for item in items:
+            item.error = Err.INVALID_PRODUCER_ID_MAPPING
+            item.message = "Transactional records contained more than one producer ID"
 
 
-def _append(items: list[Item], acks: int) -> None:
-    """In a worker thread: inflating may take long, and the append waits for the disk."""
+def _transactional(items: list[Item]) -> list[Item]:
+    return [item for item in items if item.error == Err.NONE and item.transactional and item.producer[0] >= 0]
+
+
+async def _verify(request: ProduceRequest, ctx: Context, items: list[Item]) -> bool:
+    """Asks the coordinator of a transaction about partitions where it has not begun; whether there was one to ask."""
+    adds = ctx.api_version >= ADDS_PARTITIONS
+    asked: dict[tuple[str, int], Item] = {}
+    for item in _transactional(items):
+        assert item.partition is not None
+        assert item.topic is not None
+        sequence = _int(item.records[53:57])
+        item.guard = item.partition.begin_verification(*item.producer, sequence, adds=adds)
+        if item.guard:
+            asked[item.topic, item.index] = item
+    if not asked or request.transactional_id is None:
+        return False
+    producer_id, epoch = next(iter(asked.values())).producer
+    errors = await ctx.rooms.transactions.verify(request.transactional_id, producer_id, epoch, list(asked), add=adds)
+    for key, item in asked.items():
+        code = errors.get(key, Err.NONE)
+        if code != Err.NONE:
+            item.error, item.message = as_produced(code, ctx.api_version)
+    return True
+
+
+def _is_light(items: list[Item]) -> bool:
+    """Whether the batches may be appended here and now: a thread would take longer than they do."""
+    from kbroker._core.record.compression import native
+
+    codecs = {item.records[22] & CODEC_BITS for item in items if item.error == Err.NONE}
+    return sum(len(item.records) for item in items) <= LIGHT_BYTES and all(
+        codec == 0 or codec > ZSTD or native(codec) for codec in codecs
+    )
+
+
+def _append(items: list[Item], acks: int, inflate: bool) -> None:
+    """In a worker thread when it may take long. `inflate`: the request is here because of a codec."""
     from kbroker._core.record.batch import check
     from kbroker._core.record.codecs import OVER_CAP, UNDECODABLE, CodecError, decompress_fallback
+    from kbroker._core.record.compression import native
 
     for item in items:
         if item.error != Err.NONE or item.partition is None:
             continue
         inflated: bytes | int | None = None
         codec = item.records[22] & CODEC_BITS
-        if 0 < codec <= ZSTD:
+        if 0 < codec <= ZSTD and (inflate or not native(codec)):
             try:
                 if check(item.records) == Err.NONE:  # a broken checksum comes before broken contents
                     packed = item.records[BATCH_HEADER_BYTES:]
@@ -170,7 +232,7 @@ def _append(items: list[Item], acks: int) -> None:
             except CodecError as failed:
                 # The partition says what it means, in its turn among the other checks.
                 inflated = OVER_CAP if failed.code == OVER_CAP else UNDECODABLE
-        item.produced = item.partition.produce(item.records, acks, inflated)
+        item.produced = item.partition.produce(item.records, acks, inflated, item.guard)
         item.error, item.message = item.produced.error, item.produced.message
 
 
@@ -183,17 +245,14 @@ async def _replicated(items: list[Item], timeout_s: float) -> None:
     deadline = loop.time() + timeout_s
     while waiting := [item for item in waiting if not _is_replicated(item)]:
         if loop.time() >= deadline:
-            for item in waiting:
-                item.error = Err.REQUEST_TIMED_OUT
-            return
+            return  # with REQUEST_TIMED_OUT; their records stay appended
         await asyncio.sleep(REPLICATION_POLL_S)
 
 
 def _is_replicated(item: Item) -> bool:
     assert item.partition is not None
-    assert item.produced is not None
-    last_offset = item.produced.base_offset + int.from_bytes(item.records[23:27], "big")
-    return item.partition.high_watermark > last_offset
+    item.error = item.partition.acknowledged(-1, item.end_offset)
+    return item.error != Err.REQUEST_TIMED_OUT
 
 
 def _answer(ctx: Context, item: Item) -> Answer:

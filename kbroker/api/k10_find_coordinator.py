@@ -1,7 +1,8 @@
 """FindCoordinator (10), versions 0-6. v4+: several keys at once (KIP-699). v6: share coordinators (KIP-932).
 
-The first lookup of a group makes __consumer_offsets. There is no coordinator of transactions or share groups here yet:
-their keys are answered COORDINATOR_NOT_AVAILABLE, on which clients wait and ask again.
+The first lookup of a group makes __consumer_offsets, that of a transactional id __transaction_state. There is no
+coordinator of share groups here yet: its keys are answered COORDINATOR_NOT_AVAILABLE, on which clients wait and ask
+again.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from typing import Any
 
 from kbroker._core.errors import Err
 from kbroker.api.context import Context
-from kbroker.api.internal_topics import create_offsets_topic
+from kbroker.api.internal_topics import create_offsets_topic, create_transactions_topic
 from kbroker.api.registry import api
-from kbroker.coordinator.placement import OFFSETS_TOPIC
+from kbroker.coordinator.placement import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, partition_for
 from kbroker.protocol.messages import FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}
 
 MALFORMED = "This broker has no coordinator of key type {}."
 Coordinator = FindCoordinatorResponse.Coordinator
@@ -54,13 +56,13 @@ def find_coordinator(
 ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
     if request.key_type not in (GROUP, TRANSACTION, SHARE):
         return _failed(request, Err.INVALID_REQUEST, ctx.api_version, MALFORMED.format(request.key_type))
-    if request.key_type == GROUP and OFFSETS_TOPIC not in ctx.rooms.image.topics:
+    if request.key_type in TOPICS and TOPICS[request.key_type] not in ctx.rooms.image.topics:
         return _after_creation(request, ctx)
     return _found(request, ctx)
 
 
 async def _after_creation(request: FindCoordinatorRequest, ctx: Context) -> FindCoordinatorResponse:
-    await create_offsets_topic(ctx.rooms)
+    await (create_offsets_topic if request.key_type == GROUP else create_transactions_topic)(ctx.rooms)
     return _found(request, ctx)
 
 
@@ -72,11 +74,11 @@ def _found(request: FindCoordinatorRequest, ctx: Context) -> FindCoordinatorResp
 def _find(key: str, key_type: int, ctx: Context) -> Coordinator:
     if key_type == SHARE and not _is_share_key(key):
         return _missing(key, Err.INVALID_REQUEST)
-    partition = ctx.rooms.groups.partition_of(key) if key_type == GROUP else None
-    if partition is None:
-        return _missing(key, Err.COORDINATOR_NOT_AVAILABLE)
     image = ctx.rooms.image
-    broker = image.brokers.get(image.topics[OFFSETS_TOPIC].partitions[partition].leader)
+    topic = image.topics.get(TOPICS.get(key_type, ""))
+    if topic is None:
+        return _missing(key, Err.COORDINATOR_NOT_AVAILABLE)
+    broker = image.brokers.get(topic.partitions[partition_for(key, len(topic.partitions))].leader)
     endpoint = None if broker is None or broker.fenced else broker.endpoint(ctx.listener_name)
     if broker is None or endpoint is None:
         return _missing(key, Err.COORDINATOR_NOT_AVAILABLE)

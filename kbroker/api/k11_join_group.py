@@ -1,6 +1,7 @@
 """JoinGroup (11), versions 0-9. v4+: a first join gets MEMBER_ID_REQUIRED (KIP-394). v5+: static members (KIP-345).
 
-v9: a static leader that comes back may be told to skip the assignment (KIP-814).
+v8+: the reason why, which is logged (KIP-800). v9: a static leader that comes back may be told to skip the assignment
+(KIP-814).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def _failed(request: JoinGroupRequest, code: int, version: int) -> JoinGroupResp
 @api(11, versions="0-9", failed=_failed)
 def join_group(request: JoinGroupRequest, ctx: Context) -> Later:
     who = caller(ctx)
-    unique = str(uuid4())
+    unique = "" if request.member_id else str(uuid4())
+    ctx.rooms.groups.note_reason("a member joins", request.group_id, request.member_id, request.reason)
     asked = ctx.rooms.groups.submit(
         request.group_id, lambda shard, token, now_ms: shard.on_join_group(token, request, who, unique, now_ms)
     )

@@ -1,4 +1,7 @@
-"""LeaveGroup (13), versions 0-5. v3+: several members at once, each with its error (KIP-345). v5+: their reasons."""
+"""LeaveGroup (13), versions 0-5. v3+: several members at once, each with its error (KIP-345).
+
+v5+: their reasons, which are logged (KIP-800).
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ def _failed(request: LeaveGroupRequest, code: int, version: int) -> LeaveGroupRe
 @api(13, versions="0-5", failed=_failed)
 def leave_group(request: LeaveGroupRequest, ctx: Context) -> Later:
     who = caller(ctx)
+    for one in request.members:
+        ctx.rooms.groups.note_reason("a member leaves", request.group_id, one.member_id, one.reason)
     if ctx.api_version >= MEMBERS_FROM:
         return ctx.rooms.groups.submit(
             request.group_id, lambda shard, token, now_ms: shard.on_leave_group(token, request, who, now_ms)

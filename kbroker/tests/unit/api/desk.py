@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from kbroker._core.clock import BrokerClock
 from kbroker.api.context import Rooms
 from kbroker.api.producer_ids import ProducerIds
 from kbroker.cluster import configs
@@ -19,12 +20,16 @@ from kbroker.cluster.image import ClusterImage
 from kbroker.cluster.producer_ids import ProducerIdBlock
 from kbroker.config import Config, Dynamic
 from kbroker.coordinator.later import Later
+from kbroker.coordinator.txn.runtime import TransactionCoordinator
+from kbroker.coordinator.txn.settings import TransactionSettings
 from kbroker.errors import CoordinatorNotAvailableError
 from kbroker.gateway import Gateway
 from kbroker.observe.logging import BrokerLog
 from kbroker.protocol import apis, codec
 from kbroker.protocol.message import Message
 from kbroker.protocol.records import FeatureLevelRecord, RegisterBrokerRecord
+from kbroker.storage.markers import Markers
+from kbroker.storage.usage import DirectoryUsage
 
 NODE_ID = 1
 LISTENER = "PLAINTEXT"
@@ -139,6 +144,16 @@ class FakeReplicas:
         self.local: set[tuple[str, int]] = set()  # besides those that can be read
         self.broken: set[tuple[str, int]] = set()  # their files fail
         self.raised: list[dict[tuple[str, int], int]] = []
+        self.directories: list[DirectoryUsage] = []
+        self.moves = self  # whose door has one more function
+        self.moved: list[dict[tuple[str, int], str]] = []
+
+    async def usage(self) -> list[DirectoryUsage]:
+        return self.directories
+
+    async def alter(self, wanted: Mapping[tuple[str, int], str]) -> dict[tuple[str, int], int]:
+        self.moved.append(dict(wanted))
+        return {key: 0 if key in self.local else 9 for key in wanted}
 
     def find(self, topic: str, index: int) -> Any:
         return self.partitions.get((topic, index))
@@ -158,8 +173,23 @@ class FakeReplicas:
 class FakeGroups:
     """A coordinator whose topic does not exist."""
 
+    def __init__(self) -> None:
+        self.reasons: list[tuple[str, str, str, str | None]] = []
+
+    def note_reason(self, event: str, group_id: str, member_id: str, reason: str | None) -> None:
+        self.reasons.append((event, group_id, member_id, reason))
+
     def partition_of(self, group_id: str) -> int | None:
         return None
+
+    def take_commit(self, frame: bytes, later: Later) -> bool:
+        return False
+
+    def take_heartbeat(self, frame: bytes, later: Later) -> bool:
+        return False
+
+    def append_decided(self) -> None:
+        pass
 
     def submit(self, group_id: str, event: object) -> Later:
         later = Later()
@@ -184,12 +214,16 @@ class FakeMailbox:
         assert token not in self.replies, "a request is answered once"
         self.replies[token] = payload
 
+    def reply_all(self, replies: list[tuple[int, bytes | None]]) -> None:
+        for token, payload in replies:
+            self.reply(token, payload)
+
     def close_connection(self, token: int, reason: str) -> None:
         self.closed[token] = reason
 
 
 class Desk:
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, groups: Any = None, **settings: object) -> None:
         self.config = Config.load(settings=settings)
         self.controller = FakeController(self.config)
         self.replicas = FakeReplicas()
@@ -197,19 +231,41 @@ class Desk:
         self.log_lines = io.StringIO()
         self.log = BrokerLog("json", "debug", self.log_lines)
         self._waiting: list[Coroutine[Any, Any, None]] = []
-        rooms = Rooms(
+        self.clock = BrokerClock()
+        self.rooms = rooms = Rooms(
             node_id=NODE_ID,
             cluster_id="a-cluster-id",
             config=self.config,
             controller=self.controller,
             replicas=self.replicas,
             producer_ids=ProducerIds(self.controller.allocate_producer_ids),
-            groups=FakeGroups(),
+            groups=groups or FakeGroups(),
+            markers=Markers(self.replicas.find, self.clock),
+            transactions=self._transactions(),
             in_thread=asyncio.to_thread,
         )
         self.gateway = Gateway(self.mailbox, rooms, self.log, [LISTENER], self._waiting.append)
         self.controller.committed = self.gateway.forget_answers
         self._token = 0
+
+    def _transactions(self) -> TransactionCoordinator:
+        """A coordinator whose topic does not exist; tests with transactions put another in its place."""
+
+        async def new_id() -> int:
+            return 0
+
+        return TransactionCoordinator(
+            node_id=NODE_ID,
+            image=lambda: self.controller.image,
+            find=lambda topic, index: None,
+            settings=TransactionSettings,
+            level=lambda: 2,
+            new_producer_id=new_id,
+            write_marker=Markers(self.replicas.find, self.clock).write_marker,
+            clock=self.clock,
+            log=self.log,
+            in_thread=asyncio.to_thread,
+        )
 
     def begin(self, frame: bytes) -> int:
         """Sends one frame. What has to wait waits, until go_on()."""

@@ -111,15 +111,21 @@ def test_describe_configs_refuses_what_it_cannot_know(kind: int, name: str, erro
 
 
 @pytest.mark.parametrize("version", range(1, 4))
-def test_find_coordinator_has_none_of_transactions_to_offer(version: int) -> None:
-    answer = Desk().ask(FindCoordinatorRequest(key="g", key_type=1), version)
-    assert (answer.error_code, answer.node_id, answer.host, answer.port) == (15, -1, "", -1)
+def test_the_first_transactional_id_makes_the_topic_of_transactions(version: int) -> None:
+    desk = Desk()
+    answer = desk.ask(FindCoordinatorRequest(key="tx", key_type=1), version)
+    assert (answer.error_code, answer.node_id, answer.host, answer.port) == (0, 1, "broker.example", 9092)
+    topic = desk.rooms.image.topics["__transaction_state"]
+    assert {len(topic.partitions), *(len(one.replicas) for one in topic.partitions.values())} == {50, 1}
+    configs = desk.rooms.image.topic_configs("__transaction_state")
+    assert configs["cleanup.policy"] == "compact"
+    assert configs["min.insync.replicas"] == "1"
 
 
 @pytest.mark.parametrize("version", range(4, 7))
 def test_find_coordinator_answers_every_key(version: int) -> None:
     answer = Desk().ask(FindCoordinatorRequest(coordinator_keys=["g", "h"], key_type=1), version)
-    assert [(one.key, one.error_code, one.node_id) for one in answer.coordinators] == [("g", 15, -1), ("h", 15, -1)]
+    assert [(one.key, one.error_code, one.node_id) for one in answer.coordinators] == [("g", 0, 1), ("h", 0, 1)]
 
 
 def test_find_coordinator_refuses_unknown_key_types_and_malformed_share_keys() -> None:
@@ -142,7 +148,7 @@ def test_each_idempotent_producer_gets_an_id_of_its_own(version: int) -> None:
     [
         (InitProducerIdRequest(transactional_id=""), 42),
         (InitProducerIdRequest(transactional_id=None, producer_id=5), 42),
-        (InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000), 15),
+        (InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000), 16),
     ],
 )
 def test_init_producer_id_refuses(request_: InitProducerIdRequest, error: int) -> None:

@@ -30,8 +30,15 @@ SERVED = {
     21,
     22,
     23,
+    24,
+    25,
+    26,
+    27,
+    28,
     32,
     33,
+    34,
+    35,
     36,
     37,
     42,
@@ -39,6 +46,9 @@ SERVED = {
     46,
     47,
     60,
+    61,
+    65,
+    66,
     68,
     69,
     75,
@@ -71,22 +81,30 @@ def test_more_than_what_parses_cannot_be_advertised() -> None:
 
 def test_api_versions_lists_the_registry_and_finalized_features() -> None:
     image = Desk().controller.image
+    image.features["transaction.version"] = 2
     answer = response(image, 42, 4)
     assert {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}[0] == (0, 13)
     assert [one.api_key for one in answer.api_keys] == sorted(SERVED)
-    assert [(one.name, one.max_version_level) for one in answer.finalized_features] == [("metadata.version", 30)]
+    assert [(one.name, one.max_version_level) for one in answer.finalized_features] == [
+        ("metadata.version", 30),
+        ("transaction.version", 2),
+    ]
     assert answer.finalized_features_epoch == 42
 
 
 def test_api_versions_v3_leaves_out_features_whose_lowest_level_is_zero() -> None:
     image = Desk().controller.image
     assert {one.name for one in response(image, 0, 3).supported_features} == {"metadata.version"}
-    assert {one.name for one in response(image, 0, 4).supported_features} == {"metadata.version", "kraft.version"}
+    assert {one.name for one in response(image, 0, 4).supported_features} == {
+        "metadata.version",
+        "kraft.version",
+        "transaction.version",
+    }
 
 
 def test_api_versions_hides_finalized_levels_whose_behaviour_does_not_exist() -> None:
     image = Desk().controller.image
-    image.features["transaction.version"] = 2
+    image.features["share.version"] = 1
     assert {one.name for one in response(image, 0, 4).finalized_features} == {"metadata.version"}
 
 
