@@ -40,14 +40,12 @@ if TYPE_CHECKING:
     import asyncio
 
     from kbroker._core.core import Counters
-    from kbroker._core.log.partition_log import Note
-    from kbroker._core.partitions import ViewHandle
+    from kbroker._core.views import ViewHandle
     from kbroker.cluster.delta import Delta
     from kbroker.cluster.image import ClusterImage
-    from kbroker.coordinator.runtime import GroupCoordinator
     from kbroker.storage.cleaner import LogCleaner
-    from kbroker.storage.log_dirs import LogDir
-    from kbroker.storage.retention import Retired
+    from kbroker.storage.log_dir import LogDir
+    from kbroker.storage.strays import Strays
 
 EVENTS_EVERY_S = 1.0  # how often the data plane is asked what should be logged
 DRAIN_MS = 5_000  # how long a stop waits for replies to leave
@@ -243,9 +241,10 @@ class _Node:
             raise
 
     async def _start(self) -> list[Listener]:
-        from kbroker._core.partitions import ViewHandle
+        from kbroker._core.views import ViewHandle
         from kbroker.cluster.runtime import Replicas
         from kbroker.quorum.driver import Controller
+        from kbroker.storage.news import News
 
         config, clock = self._config, self._broker.clock
         self._core = _make_core(config, clock, self._broker.core_options)
@@ -260,21 +259,18 @@ class _Node:
         self._undo.append(self._controller.close)
         self._replicas = Replicas(config, self._log_dirs, views)
         self._replicas.tell_directories_with(self._controller.assign_directories)
-        self._replicas.tell_offline_with(self._on_offline)
-        self._replicas.tell_repaired_with(self._on_repaired)
-        self._replicas.upkeep.failed = self._on_upkeep_failure
-        self._replicas.upkeep.retired = self._on_retired
+        self._replicas.tell_with(News(self._log))
         image = self._controller.image
-        strays = await self._replicas.start(image)
+        strays = await self._replicas.start(image, self._controller.deleted_topics)
         self._check_directories()
         self._controller.listen(self._replicas.on_commit)
         self._controller.listen(self._on_commit)
         if any(name.startswith(CONNECTION_LIMITS) for each in self._replicas.dynamic(image) for name in each):
             await self._limit_connections(image)
         self._start_cleaner()
-        self._groups = self._group_coordinator()
-        self._controller.listen(self._groups.on_commit)
+        self._coordinate()
         await self._controller.register(advertised)
+        await self._start_moves()
         self._publish_apis(self._controller.image)
         self._open_gateway()
         self._core.start()
@@ -288,26 +284,39 @@ class _Node:
         if sentence is not None:
             raise StartError(sentence)
 
+    def _dynamic_now(self) -> Dynamic:
+        """For other threads: the loop may be changing the image, so each mapping is copied in one go."""
+        image = self._controller.image
+        return Dynamic(image.broker_configs(self._config.node_id).copy(), image.broker_configs(None).copy())
+
     def _start_cleaner(self) -> None:
         from kbroker.storage.cleaner import CleanerSettings, LogCleaner
 
         config, controller = self._config, self._controller
 
-        def dynamic() -> Dynamic:
-            image = controller.image  # the loop may be changing it, so each mapping is copied in one go
-            return Dynamic(image.broker_configs(config.node_id).copy(), image.broker_configs(None).copy())
-
         def settings() -> CleanerSettings:
-            now = dynamic()
+            now = self._dynamic_now()
             return CleanerSettings.of(lambda name: config.broker_value(name, now))
 
         def topic_config(topic: str) -> Mapping[str, Any]:
-            return config.topic_config(controller.image.topic_configs(topic).copy(), dynamic())
+            return config.topic_config(controller.image.topic_configs(topic).copy(), self._dynamic_now())
 
         if config.flag("log.cleaner.enable"):
             self._cleaner = LogCleaner(self._log_dirs, self._broker.clock, settings, topic_config, self._log)
             self._cleaner.start()
             self._undo.append(self._stop_cleaner)
+
+    async def _start_moves(self) -> None:
+        config, moves = self._config, self._replicas.moves
+
+        def rate() -> Any:
+            return config.broker_value("replica.alter.log.dirs.io.max.bytes.per.second", self._dynamic_now())
+
+        threads = config["num.replica.alter.log.dirs.threads"]
+        if len(config.log_dirs) > 1:
+            moves.start(threads if isinstance(threads, int) else len(config.log_dirs), rate)
+            self._undo.append(moves.stop)
+            await self._replicas.report_directories(self._controller.image)
 
     async def _stop_cleaner(self) -> None:
         import asyncio
@@ -315,30 +324,17 @@ class _Node:
         if self._cleaner is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._cleaner.stop)
 
-    def _group_coordinator(self) -> GroupCoordinator:
-        from kbroker.cluster.image import GROUP_RESOURCE
-        from kbroker.coordinator.group.consumer_settings import ConsumerSettings
-        from kbroker.coordinator.group.settings import GroupSettings
-        from kbroker.coordinator.runtime import GroupCoordinator
+    def _coordinate(self) -> None:
+        from kbroker.coordinators import Node, group_coordinator, marker_writer, transaction_coordinator
 
-        config, controller = self._config, self._controller
-
-        def consumer_settings(group_id: str) -> ConsumerSettings:
-            dynamic = controller.dynamic()
-            given = controller.image.configs.get((GROUP_RESOURCE, group_id), {})
-            return ConsumerSettings.of(lambda name: config.broker_value(name, dynamic), given)
-
-        return GroupCoordinator(
-            node_id=config.node_id,
-            image=lambda: controller.image,
-            find=self._replicas.find,
-            version=lambda: controller.committed_offset,
-            consumer_settings=consumer_settings,
-            settings=lambda: GroupSettings.of(lambda name: self._config.broker_value(name, controller.dynamic())),
-            clock=self._broker.clock,
-            log=self._log,
-            in_thread=_in_thread,
-        )
+        clock, controller = self._broker.clock, self._controller
+        node = Node(self._config, controller, self._replicas, clock, self._log, _in_thread)
+        self._producer_ids = ProducerIds(controller.allocate_producer_ids)
+        self._groups = group_coordinator(node)
+        self._markers = marker_writer(node, self._groups)
+        self._transactions = transaction_coordinator(node, self._markers, self._producer_ids.next)
+        controller.listen(self._groups.on_commit)
+        controller.listen(self._transactions.on_commit)
 
     def _open_gateway(self) -> None:
         import asyncio
@@ -351,8 +347,10 @@ class _Node:
             config=self._config,
             controller=self._controller,
             replicas=self._replicas,
-            producer_ids=ProducerIds(self._controller.allocate_producer_ids),
+            producer_ids=self._producer_ids,
             groups=self._groups,
+            markers=self._markers,
+            transactions=self._transactions,
             in_thread=_in_thread,
         )
         names = [one.name for one in self._config.listeners]
@@ -368,6 +366,7 @@ class _Node:
         import asyncio
 
         loop = asyncio.get_running_loop()
+        self._transactions.resign()
         self._groups.resign()
         # Draining waits for replies that this loop still has to give, so it must not hold the loop.
         await loop.run_in_executor(None, self._core.drain, DRAIN_MS)
@@ -380,6 +379,7 @@ class _Node:
         await asyncio.gather(*unfinished, return_exceptions=True)
         self._log_events()
         await self._stop_cleaner()
+        await self._replicas.moves.stop()  # while there is still a controller to tell
         broker_epoch = self._controller.broker_epoch
         failed = []
         try:
@@ -503,42 +503,11 @@ class _Node:
         if home.meta.directory_id in self._controller.image.brokers[self._config.node_id].log_dirs or lost:
             await self._controller.lose_directory(home.meta.directory_id, lost)
 
-    def _on_offline(self, key: tuple[str, int], problem: Exception) -> None:
-        """From any thread."""
-        self._log.error("a partition is offline", topic=key[0], partition=key[1], reason=str(problem))
-
-    def _on_repaired(self, key: tuple[str, int], notes: list[Note]) -> None:
-        """From any thread."""
-        for one in notes:
-            self._log.warning(
-                "a log was repaired",
-                topic=key[0],
-                partition=key[1],
-                segment=f"{one.segment_base_offset:020}",
-                position=one.position,
-                offset=one.offset,
-                bytes_cut=one.bytes,
-                reason=one.reason,
-            )
-
-    def _on_upkeep_failure(self, what: str, problem: Exception) -> None:
-        self._log.error(what, cause=None if isinstance(problem, OSError) else problem, reason=str(problem))
-
-    def _on_retired(self, retired: Retired) -> None:
-        (topic, partition), count = retired.key, len(retired.base_offsets)
-        self._log.info(
-            "old segments were deleted",
-            topic=topic,
-            partition=partition,
-            segments=count,
-            log_start_offset=retired.log_start_offset,
-        )
-
     def _log_events(self) -> None:
         for kind, reason, host, port, count in self._core.events():
             self._log.warning(f"connection {kind}", peer=f"{host}:{port}", reason=reason, count=count)
 
-    def _tell(self, strays: list[Path], advertised: list[Listener]) -> None:
+    def _tell(self, strays: Strays, advertised: list[Listener]) -> None:
         from kbroker.cluster.image import TOPIC_RESOURCE
 
         for unsupported in self._config.unsupported:
@@ -552,8 +521,12 @@ class _Node:
                 partitions=len(self._replicas.homeless),
                 one_of_them="-".join(map(str, min(self._replicas.homeless))),
             )
-        for stray in strays:
-            self._log.warning("a partition that no topic owns was set aside", directory=str(stray))
+        for path in strays.moved:
+            self._log.warning("a partition that no topic owns was set aside", directory=str(path))
+        for path in strays.kept:
+            self._log.warning("a partition that no topic owns is kept: remove it if you can", directory=str(path))
+        for path in strays.removed:
+            self._log.info("what a deleted topic had left was removed", directory=str(path))
         self._tell_repairs()
         self._log.info(
             "started",

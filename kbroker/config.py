@@ -334,17 +334,19 @@ class Config:
         values = {name: self.topic_value(name, overrides, dynamic) for name in table().topic}
         if values["internal.segment.bytes"] is not None:
             values["segment.bytes"] = values["internal.segment.bytes"]
-        values["producer.id.expiration.ms"] = self.broker_value("producer.id.expiration.ms", dynamic)
+        for name in ("producer.id.expiration.ms", "transaction.partition.verification.enable"):
+            values[name] = self.broker_value(name, dynamic)
         return values
 
     def broker_value(self, name: str, dynamic: Dynamic = NOT_CHANGED) -> Value:
+        known = table().broker.get(name) or table().dynamic[name]
         for changed in (dynamic.broker, dynamic.default):
             if name in changed:
                 with suppress(
                     ConfigError
                 ):  # of another broker's directory: Kafka, too, passes over what it cannot read
-                    return table().broker[name].parse(changed[name])
-        return self[name]
+                    return known.parse(changed[name])
+        return self[name] if name in table().broker else known.default_value()
 
     def describe_topic(self, overrides: Mapping[str, str], dynamic: Dynamic = NOT_CHANGED) -> list[ConfigEntry]:
         return list(self._once(self._describe_topic, overrides, dynamic))

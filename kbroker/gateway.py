@@ -5,8 +5,8 @@ and it is logged with the request's key, version, client and correlation id. A f
 connection.
 
 Threads     the control loop only.
-Bounded by  the data plane, which lets one request of a connection through at a time; of large ones only so many are
-            decoded at once, and the others wait as the bytes they came as.
+Bounded by  the data plane, which lets one request of a connection through at a time, or so many commits and heartbeats;
+            of large requests only so many are decoded at once, and the others wait as the bytes they came as.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ KEPT_MAX = 256  # answers kept for clients that ask the same again
 KEPT_FRAME_MAX = 1_024  # bytes of a request, and
 KEPT_REPLY_MAX = 262_144  # of a reply, beyond which it is not kept
 
+OFFSET_COMMIT, HEARTBEAT = (8).to_bytes(2, "big"), (12).to_bytes(2, "big")  # as a frame begins
+
+STEADY = {row.key.to_bytes(2, "big") for row in REGISTRY if row.steady}  # whose answers are kept
+
 Posted = tuple[int, int, int, str, int, bytes]  # token, listener index, principal, peer's host and port, frame
 
 
@@ -39,7 +43,24 @@ class Mailbox(Protocol):
 
     def take(self, limit: int) -> list[Posted]: ...
     def reply(self, token: int, payload: bytes | None) -> None: ...
+    def reply_all(self, replies: list[tuple[int, bytes | None]]) -> None: ...
     def close_connection(self, token: int, reason: str) -> None: ...
+
+
+class Express(Later):
+    """A request that a coordinator took as it came, and whose answer is the reply's bytes."""
+
+    __slots__ = ("_gateway", "_posted")
+
+    def __init__(self, gateway: Gateway, posted: Posted) -> None:
+        self._gateway = gateway
+        self._posted = posted
+
+    def settle(self, answer: Any) -> None:
+        if type(answer) is bytes:
+            self._gateway.send(self._posted[0], answer)
+        else:
+            self._gateway.fail_express(self._posted, answer)
 
 
 class Gateway:
@@ -62,6 +83,12 @@ class Gateway:
         self._waiting: deque[Posted] = deque()  # large requests that are not decoded yet
         # What was answered to whom, without the correlation ids: clients ask for the same metadata over and over.
         self._kept: dict[tuple[int, int, bytes, bytes], bytes] = {}
+        # Who takes requests of some keys as they come, if they are plain: False sends one the long way.
+        self._express: dict[bytes, Callable[[bytes, Later], bool]] = {
+            OFFSET_COMMIT: rooms.groups.take_commit,
+            HEARTBEAT: rooms.groups.take_heartbeat,
+        }
+        self._ready: list[tuple[int, bytes | None]] | None = None  # replies of this turn, which leave together
 
     def forget_answers(self) -> None:
         """The cluster image has changed: what was kept may be wrong now."""
@@ -69,15 +96,45 @@ class Gateway:
 
     def serve_pending(self) -> None:
         """Called when the mailbox has frames. What must wait is spawned; the rest is answered before this returns."""
-        self._serve_waiting()  # there is room only if serving one of them failed
-        for token, listener, principal, host, port, frame in self._mailbox.take(TAKEN_AT_ONCE):
-            kept = self._kept.get((listener, principal, frame[:4], frame[8:]))
-            if kept is not None:
-                self._mailbox.reply(token, frame[4:8] + kept)
-            elif len(frame) >= LARGE_FRAME and (self._waiting or not self._has_room(frame)):
-                self._waiting.append((token, listener, principal, host, port, frame))
-            else:
-                self._serve(token, listener, principal, f"{host}:{port}", frame)
+        self._ready = []
+        try:
+            self._serve_waiting()  # there is room only if serving one of them failed
+            for posted in self._mailbox.take(TAKEN_AT_ONCE):
+                self._serve_posted(posted)
+            self._rooms.groups.append_decided()
+        finally:
+            ready, self._ready = self._ready, None
+            if ready:
+                self._mailbox.reply_all(ready)
+
+    def _serve_posted(self, posted: Posted) -> None:
+        token, listener, principal, host, port, frame = posted
+        express = self._express.get(frame[:2])
+        if express is not None and len(frame) < LARGE_FRAME:
+            try:
+                if express(frame, Express(self, posted)):
+                    return
+            except Exception as error:
+                self.fail_express(posted, error)
+                return
+        kept = self._kept.get((listener, principal, frame[:4], frame[8:])) if frame[:2] in STEADY else None
+        if kept is not None:
+            self.send(token, frame[4:8] + kept)
+        elif len(frame) >= LARGE_FRAME and (self._waiting or not self._has_room(frame)):
+            self._waiting.append(posted)
+        else:
+            self._serve(token, listener, principal, f"{host}:{port}", frame)
+
+    def know_no_short_way(self) -> None:
+        """Everything goes the long way: what the short one is judged by."""
+        self._express.clear()
+
+    def send(self, token: int, payload: bytes | None) -> None:
+        """What was asked in this turn is answered at its end, with one ring of each network thread's bell."""
+        if self._ready is None:
+            self._mailbox.reply(token, payload)
+        else:
+            self._ready.append((token, payload))
 
     def _has_room(self, frame: bytes) -> bool:
         return not self._large_bytes or self._large_bytes + len(frame) <= LARGE_AT_ONCE
@@ -172,7 +229,7 @@ class Gateway:
         except codec.EncodeError as error:
             self._fail(token, row, request, ctx, error)  # our own mistake, and the client is told so
             return None
-        self._mailbox.reply(token, payload)
+        self.send(token, payload)
         return payload
 
     def _fail(self, token: int, row: Row, request: Any, ctx: Context, error: Exception) -> None:
@@ -193,10 +250,22 @@ class Gateway:
         if row.failed is None:
             self._refuse(token, ctx.peer, f"API key {row.key} failed and has no reply that could say so")
             return
-        self._mailbox.reply(
+        self.send(
             token,
             codec.encode_response(row.failed(request, code, ctx.api_version), ctx.api_version, ctx.correlation_id),
         )
+
+    def fail_express(self, posted: Posted, error: Exception) -> None:
+        """What a coordinator took cannot be done: now the request itself is needed to say so."""
+        token, listener, principal, host, port, frame = posted
+        header, body_at = codec.decode_request_header(frame)
+        key, version = header.request_api_key, header.request_api_version
+        row = REGISTRY.find(key)
+        assert row is not None
+        request, _ = codec.decode(apis.by_key(key).request, version, frame, body_at)
+        name = self._listener_names[listener]
+        ctx = Context(self._rooms, version, header.correlation_id, header.client_id, name, f"{host}:{port}", principal)
+        self._fail(token, row, request, ctx, error)
 
     def _refuse(self, token: int, peer: str, reason: str) -> None:
         self._log.warning("a connection was closed", peer=peer, reason=reason)

@@ -113,7 +113,8 @@ def check_port(host: str, port: int) -> Finding:
 
 def check_data_dir(directory: Path) -> Iterator[Finding]:
     from kbroker.storage.identity import DataDirectoryError, read_meta
-    from kbroker.storage.log_dirs import CLEAN_SHUTDOWN
+    from kbroker.storage.log_dir import CLEAN_SHUTDOWN
+    from kbroker.storage.strays import strays_in
 
     subject = "data directory"
     if not directory.exists():
@@ -142,13 +143,15 @@ def check_data_dir(directory: Path) -> Iterator[Finding]:
         clean = (directory / CLEAN_SHUTDOWN).exists()
         text = "clean" if clean else "not clean: the next start checks what may be torn"
         yield Finding(True, "last stop", text)
+    for path in strays_in(directory):
+        yield Finding(True, "stray", f"{path.name} belongs to no topic: remove it, unless somebody misses its records")
 
 
 def is_locked(directory: Path) -> bool:
     """Whether a broker, ours or Apache's, has the directory. Nothing is created and nothing stays locked."""
     import fcntl
 
-    from kbroker.storage.log_dirs import LOCK
+    from kbroker.storage.log_dir import LOCK
 
     try:
         descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CLOEXEC)

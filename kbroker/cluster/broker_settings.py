@@ -1,7 +1,8 @@
 """What a running broker may be told about its own settings, and what not: Kafka's DynamicBrokerConfig.
 
-Only what a request sets is judged, alone and together with everything else that holds. What is stored already may come
-from another broker's directory; that it is odd must not stand in the way of a change.
+What a request sets is judged, alone and together with everything else that would hold then; and so is what comes to
+light when it takes a value away. What is stored already may come from another broker's directory: that it is odd must
+not stand in the way of a request that only takes away.
 """
 
 from __future__ import annotations
@@ -73,11 +74,27 @@ def broker_settings_error(
             )
         for name in given:
             _check_step(name, config, current, changed)
-        if given:
+        sound = _is_sound(config, current)
+        if sound:
+            for name in _taken_away(current, changed):
+                _check_step(name, config, current, changed)
+        if given or sound:
             config.with_dynamic(changed)
     except ConfigError as problem:
         return InvalidRequestError(str(problem))
     return None
+
+
+def _taken_away(current: Dynamic, changed: Dynamic) -> list[str]:
+    return sorted({*current.broker} - {*changed.broker} | {*current.default} - {*changed.default})
+
+
+def _is_sound(config: Config, dynamic: Dynamic) -> bool:
+    try:
+        config.with_dynamic(dynamic)
+    except ConfigError:
+        return False
+    return True
 
 
 def _check_step(name: str, config: Config, current: Dynamic, changed: Dynamic) -> None:

@@ -1,9 +1,9 @@
 """Feature levels: what this node can do, and what the cluster has agreed on.
 
 A level is finalised, and advertised as supported, only when its behaviour exists here. `metadata.version` 30 (4.3-IV0)
-does: every record of it can be read and kept. Eligible leader replicas, groups, share groups, streams groups and
-transactions do not yet. A directory in which Apache finalised them keeps those levels, for they are the cluster's
-decision and its records need them, but clients are not told of them.
+does: every record of it can be read and kept; so does `transaction.version` 2. Eligible leader replicas, groups, share
+groups and streams groups do not yet. A directory in which Apache finalised them keeps those levels, for they are the
+cluster's decision and its records need them, but clients are not told of them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from kbroker.cluster.image import ClusterImage
 from kbroker.protocol.records import FeatureLevelRecord
 
 METADATA_VERSION = "metadata.version"
+TRANSACTION_VERSION = "transaction.version"
 
 # (lowest, highest) level whose behaviour exists. The lowest metadata version is 3.3-IV3, as Apache's.
 SUPPORTED: dict[str, tuple[int, int]] = {
     "kraft.version": (0, 1),  # 1, dynamic voters (KIP-853), in directories that have it
     METADATA_VERSION: (7, 30),
+    TRANSACTION_VERSION: (0, 2),  # 2: KIP-890
 }
 
 # Levels whose records are understood and kept, so that a directory which finalised them can be opened.
@@ -26,11 +28,10 @@ READABLE: dict[str, tuple[int, int]] = {
     "group.version": (0, 1),
     "share.version": (0, 1),
     "streams.version": (0, 1),
-    "transaction.version": (0, 2),
 }
 
 # What a new directory starts with, and an older one is raised to.
-FINALISED: dict[str, int] = {METADATA_VERSION: 30}
+FINALISED: dict[str, int] = {METADATA_VERSION: 30, TRANSACTION_VERSION: 2}
 
 
 def raise_levels(image: ClusterImage) -> list[FeatureLevelRecord]:

@@ -14,17 +14,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kbroker._core.log.partition_log import Note, PartitionLog
-from kbroker._core.partitions import PartitionHandle, ViewHandle
+from kbroker._core.log.partition_log import PartitionLog
+from kbroker._core.partitions import PartitionHandle
 from kbroker._core.syncer import SyncThreads
+from kbroker._core.views import ViewHandle
 from kbroker.cluster.configs import dynamic_of
 from kbroker.cluster.delta import Delta
 from kbroker.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage, PartitionImage, TopicImage, is_assigned
 from kbroker.cluster.topics import INTERNAL_TOPICS
 from kbroker.config import Config, Dynamic
-from kbroker.protocol.message import ZERO_UUID
-from kbroker.storage.log_dirs import LogDir, LogDirs, OfflineDirectoryError, Opening
+from kbroker.storage.log_dir import LogDir
+from kbroker.storage.log_dirs import LogDirs, OfflineDirectoryError, Opening
+from kbroker.storage.moves import Moves
+from kbroker.storage.news import News
+from kbroker.storage.strays import Deleted, Strays, sort_out
 from kbroker.storage.upkeep import Upkeep
+from kbroker.storage.usage import DirectoryUsage, usage
 
 T = TypeVar("T")
 MADE_AT_ONCE = 8  # new partitions that have files before a commit is answered; of more, so many a turn after it
@@ -48,9 +53,9 @@ class Replicas:
         self._started = False
         self._removals: set[asyncio.TimerHandle] = set()
         self._assign: Assign | None = None
-        self._tell_offline: Callable[[Key, Exception], None] | None = None
-        self._tell_repaired: Callable[[Key, list[Note]], None] | None = None
+        self._news: News | None = None
         self.upkeep = Upkeep(config, log_dirs, self._in_thread, self._put_offline)
+        self.moves = Moves(log_dirs, self._handles, self.offline, self._in_thread)
         self._to_make: deque[Key] = deque()  # opened, but their files are still to be made
         self._making: asyncio.Task[None] | None = None
         self._syncer = SyncThreads()
@@ -69,22 +74,28 @@ class Replicas:
         """Where to report which directory a partition was put into, when there are several."""
         self._assign = assign
 
-    def tell_offline_with(self, tell: Callable[[Key, Exception], None]) -> None:
-        """Whom to tell, from any thread, that a replica is offline."""
-        self._tell_offline = tell
+    def tell_with(self, news: News) -> None:
+        """Whom to tell, from any thread, what becomes of replicas."""
+        self._news = news
+        self.upkeep.failed = news.failed
+        self.upkeep.retired = news.retired
+        self.moves.on_moved = news.moved
+        self.moves.on_failed = news.not_moved
 
-    def tell_repaired_with(self, tell: Callable[[Key, list[Note]], None]) -> None:
-        """Whom to tell, from any thread, what opening a log has cut off or made anew."""
-        self._tell_repaired = tell
+    async def start(self, image: ClusterImage, deleted: Deleted = tuple) -> Strays:
+        """Opens what the image says is here. Returns the directories that no topic owns, and what became of them."""
+        ours = {(topic.name, index): (topic, one) for topic, index, one in image.partitions() if self._is_ours(one)}
+        owned = {key: topic.topic_id for key, (topic, _) in ours.items()}
+        assigned = {key: one.directory_of(self._node_id) for key, (_, one) in ours.items()}
+        self.moves.topic_config = lambda topic: self._log_config(image, topic)
+        self.moves.remove_later = lambda paths: self._remove_later(paths, self._delete_delay_ms(image))
+        self.moves.assign = lambda directories: self._assign_all(image, directories)
 
-    async def start(self, image: ClusterImage) -> list[Path]:
-        """Opens what the image says is here. Returns the directories no topic owns, which were set aside."""
-        owned = {(topic.name, index): topic.topic_id for topic, index, one in image.partitions() if self._is_ours(one)}
-
-        def prepare() -> list[Path]:
-            self._log_dirs.remove_deleted()
-            strays = self._log_dirs.set_aside_strays(owned)
+        def prepare() -> Strays:
+            strays = sort_out(self._log_dirs, owned, deleted)
+            self.moves.take_in_abandoned(assigned)
             self._open_logs(image, image.topics.values())
+            self.moves.resume()
             return strays
 
         strays = await self._in_thread(prepare)
@@ -101,6 +112,7 @@ class Replicas:
         if changed or retired:
 
             def work() -> list[Path]:
+                self.moves.forget(retired)
                 removed = self._log_dirs.delete_logs(retired)
                 self._open_logs(image, changed)
                 return removed
@@ -125,16 +137,19 @@ class Replicas:
 
     async def take_down(self, home: LogDir) -> list[Key]:
         """A directory has failed: its partitions answer KAFKA_STORAGE_ERROR until the next start. Returns them."""
-        lost = await self._in_thread(self._log_dirs.take_down, home)
+        stayed, lost = await self._in_thread(lambda: (self.moves.take_down(home), self._log_dirs.take_down(home)))
         for key in lost:
             self.offline[key] = home.failure or OSError(f"{home.path} is offline")
             if key in self._handles:
                 self._handles[key].go_offline()
+        if stayed and self.moves.assign is not None:
+            await self.moves.assign(stayed)  # before the controller hears that all it knows to be there is lost
         return lost
 
     async def close(self, broker_epoch: int) -> list[OSError]:
         """A clean stop. Whoever still fetches is told that nobody leads here any more. Returns what failed."""
         self.upkeep.stop()
+        await self.moves.stop()
         if self._making is not None:
             self._making.cancel()  # what has no files yet gets them at the next start
         for timer in self._removals:
@@ -146,6 +161,10 @@ class Replicas:
         self._handles.clear()
         self._thread.shutdown()
         return failed
+
+    async def usage(self) -> list[DirectoryUsage]:
+        """What lies in each data directory."""
+        return await self._in_thread(usage, self._log_dirs)
 
     def dynamic(self, image: ClusterImage) -> Dynamic:
         return dynamic_of(image, self._node_id)
@@ -168,8 +187,8 @@ class Replicas:
             self.offline.pop(key, None)  # of an earlier topic of that name
             self.homeless.discard(key)
             promised += [] if log.made else [key]
-            if self._tell_repaired is not None and (notes := log.recovery_notes):
-                self._tell_repaired(key, notes)
+            if self._news is not None and (notes := log.recovery_notes):
+                self._news.repaired(key, notes)
         if len(promised) <= MADE_AT_ONCE:
             self._make(promised)
         else:
@@ -211,8 +230,8 @@ class Replicas:
     def _put_offline(self, key: Key, problem: Exception) -> None:
         known = self.offline.get(key)
         self.offline[key] = problem
-        if self._tell_offline is not None and str(known) != str(problem):  # every change of the topic tries again
-            self._tell_offline(key, problem)
+        if self._news is not None and str(known) != str(problem):  # every change of the topic tries again
+            self._news.offline(key, problem)
 
     def _log_config(self, image: ClusterImage, topic: str) -> dict[str, Any]:
         return dict(self._config.topic_config(image.topic_configs(topic), self.dynamic(image)))
@@ -313,20 +332,33 @@ class Replicas:
                 if log is not None:
                     log.configure(config)
 
+    async def report_directories(self, image: ClusterImage) -> None:
+        """At the start: a crash may have come between a move, or the choice of a directory, and the word of it."""
+        await self._report_directories(image, list(image.topics.values()))
+
     async def _report_directories(self, image: ClusterImage, changed: list[TopicImage]) -> None:
-        """A broker of several directories chose one; the cluster is told. Not awaited: the answer need not wait."""
+        """A broker of several directories chose one; the cluster is told. Not awaited: the answer need not wait.
+
+        Of a partition that moves the cluster is told when it comes to that.
+        """
         if self._assign is None or len(self._log_dirs.dirs) < 2:
             return
         chosen = {
-            (topic.topic_id, index): self._log_dirs.directory_id_of(topic.name, index)
+            key: chosen_id
             for topic in changed
             for index, one in topic.partitions.items()
-            if (topic.name, index) in self._log_dirs.logs
-            and one.directories[one.replicas.index(self._node_id)] == ZERO_UUID
+            if (key := (topic.name, index)) in self._log_dirs.logs
+            and key not in self._log_dirs.futures
+            and (chosen_id := self._log_dirs.directory_id_of(*key)) != one.directory_of(self._node_id)
         }
         if chosen:
-            task = asyncio.ensure_future(self._assign(chosen))
+            task = asyncio.ensure_future(self._assign_all(image, chosen))
             task.add_done_callback(lambda done: done.exception())
+
+    async def _assign_all(self, image: ClusterImage, directories: Mapping[Key, bytes]) -> None:
+        known = {key: image.topics[key[0]].topic_id for key in directories if key[0] in image.topics}
+        if self._assign is not None and known:
+            await self._assign({(topic_id, key[1]): directories[key] for key, topic_id in known.items()})
 
     def _delete_delay_ms(self, image: ClusterImage) -> int:
         delay_ms = self._config.broker_value("log.segment.delete.delay.ms", self.dynamic(image))

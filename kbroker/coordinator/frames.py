@@ -10,7 +10,7 @@ from kbroker.protocol.codec import (
     encode_coordinator_value,
 )
 from kbroker.protocol.message import Message
-from kbroker.protocol.records import GroupMetadataValue, OffsetCommitValue
+from kbroker.protocol.records import GroupMetadataValue, OffsetCommitValue, TransactionLogValue
 
 GROUP, TRANSACTION = "group", "transaction"
 
@@ -28,6 +28,8 @@ def value_version(value: Message) -> int:
         return 4 if value.expire_timestamp < 0 else 1  # version 1 alone can say when an offset shall expire
     if isinstance(value, GroupMetadataValue):
         return 3
+    if isinstance(value, TransactionLogValue):
+        return 0 if value.previous_producer_id < 0 else 1  # below transaction.version 1 nobody is told of it
     return value.VERSIONS[1]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
 _INT_MIN = -(1 << 31)
 KEPT_MAX = 4_096  # hashes that are remembered: a group is asked for over and over
 KEPT_CHARS_MAX = 256
@@ -13,6 +14,10 @@ KEPT_CHARS_MAX = 256
 def java_hash(text: str) -> int:
     """String.hashCode: over UTF-16 units, in 32 bits with a sign."""
     value = 0
+    if text.isascii():
+        for unit in text.encode():
+            value = (31 * value + unit) & 0xFFFFFFFF
+        return value - (1 << 32) if value >= 1 << 31 else value
     units = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
         value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF

@@ -39,6 +39,7 @@ def _compiled(pattern: str) -> Any:
     options = re2.Options()
     options.max_mem = MAX_MEMORY_BYTES
     options.log_errors = False
+    options.never_capture = True  # nobody asks what a group matched, and to know it costs the square of their number
     try:
         return re2.compile(pattern, options)
     except re2.error as problem:

@@ -1,12 +1,16 @@
-"""The group coordinator's edge: it gives each request to the shard of its partition and carries out what that decides.
+"""The edge that all coordinators share: it gives each request to the shard of its partition and carries out what that
+decides.
 
-    request -> the shard of the group's partition of __consumer_offsets decides: a Step
+    request -> the shard of its key's partition decides: a Step
             -> its records are applied at once, so that the next decision sees them
             -> everything decided in this turn of the loop is appended as one batch
-            -> the high watermark passes it -> the replies leave
+            -> the high watermark passes it -> the replies leave, and the step's errands begin
 
 A reply never tells of a record that could still be lost. If an append fails, what was applied has parted from the log:
 everyone who waits gets an error on which clients ask again, and the shard is read anew.
+
+What belongs to a producer's transaction goes the other way round: it is a batch of its own, which the log may refuse
+because of its epoch, and is applied once it stands there.
 
 Everything here runs on the control loop, but for the reading of a log, which has a thread of its own.
 """
@@ -15,34 +19,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, Generic, Protocol, TypeVar
 
 from kbroker._core.clock import BrokerClock
 from kbroker._core.errors import Err
 from kbroker._core.log.partition_log import PartitionLog
 from kbroker._core.partitions import PartitionHandle
-from kbroker._core.record.records import BrokenRecords, build_batch, iterate
+from kbroker._core.record.records import BrokenRecords, build_batch, build_plain_batch, iterate
 from kbroker._core.record.records import Record as LogRecord
 from kbroker._core.record.records import batches as headers_of
-from kbroker.coordinator.frames import GROUP, decode_record, encode_record
-from kbroker.coordinator.group.consumer_settings import ConsumerSettings
-from kbroker.coordinator.group.facts import TopicFacts
-from kbroker.coordinator.group.settings import GroupSettings
-from kbroker.coordinator.group.shard import GroupShard
+from kbroker.coordinator.frames import decode_record, encode_record
 from kbroker.coordinator.later import Later
-from kbroker.coordinator.placement import OFFSETS_TOPIC, partition_for
-from kbroker.coordinator.re2_engine import Re2
-from kbroker.coordinator.step import NO_PRODUCER, Reply, Step, Timer
+from kbroker.coordinator.placement import partition_for
+from kbroker.coordinator.step import ERRAND, NO_PRODUCER, Producing, Record, Reply, Step, Timer
 from kbroker.coordinator.timers import Timers
 from kbroker.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
-    InvalidCommitOffsetSizeError,
-    InvalidGroupIdError,
     KafkaError,
     NotCoordinatorError,
     UnknownServerError,
+    by_code,
 )
 from kbroker.protocol.codec import DecodeError, EncodeError
 
@@ -55,44 +53,35 @@ COMMIT_POLL_S = 0.001  # only while a batch waits for its high watermark
 RELOAD_AFTER_S = 0.2
 COMMIT_MARKER = 1
 GONE = {Err.UNKNOWN_TOPIC_OR_PARTITION, Err.NOT_LEADER_OR_FOLLOWER}
-KEPT_SETTINGS = 10_000  # groups whose settings are kept ready
+OF_THE_PRODUCER = {  # refusals that say nothing of the log
+    Err.INVALID_PRODUCER_EPOCH,
+    Err.INVALID_TXN_STATE,
+    Err.MESSAGE_TOO_LARGE,
+    Err.RECORD_LIST_TOO_LARGE,
+}
 
-Event = Callable[[GroupShard, Any, int], Step]
+
+class Shard(Protocol):
+    """The decisions over one partition of a coordinator's topic."""
+
+    def apply(self, record: Record, producer_id: int = NO_PRODUCER) -> None:
+        """One record of the log, in its order."""
+        ...
+
+    def apply_end(self, producer_id: int, *, commit: bool) -> None:
+        """A transaction's marker in this partition."""
+        ...
+
+    def on_loaded(self, now_ms: int) -> Step: ...
+    def on_timer(self, timer: Timer, now_ms: int) -> Step: ...
+
+
+S = TypeVar("S", bound=Shard)
+Event = Callable[[S, Any, int], Step]
 """(shard, token, now in ms) -> what it decides."""
 
 
-class TopicsOf:
-    """The committed image's topics, as a shard asks for them."""
-
-    def __init__(self, image: Callable[[], Any], version: Callable[[], int]) -> None:
-        self._image = image
-        self._version = version
-
-    def find(self, name: str) -> TopicFacts | None:
-        found = self._image().topics.get(name)
-        return None if found is None else TopicFacts(found.name, found.topic_id, len(found.partitions))
-
-    def find_id(self, topic_id: bytes) -> TopicFacts | None:
-        found = self._image().topics_by_id.get(topic_id)
-        return None if found is None else TopicFacts(found.name, found.topic_id, len(found.partitions))
-
-    def names(self) -> Iterable[str]:
-        return list(self._image().topics)
-
-    def racks(self, name: str) -> list[list[str]]:
-        image = self._image()
-        partitions = image.topics[name].partitions
-        return [_racks(image.brokers, partitions[index].replicas) for index in sorted(partitions)]
-
-    def version(self) -> int:
-        return self._version()
-
-
-def _racks(brokers: Mapping[int, Any], replicas: Iterable[int]) -> list[str]:
-    return [brokers[one].rack for one in replicas if one in brokers and brokers[one].rack is not None]
-
-
-class _Decided:
+class Decided:
     """One step's records as bytes, and who is told of them."""
 
     __slots__ = ("records", "replies", "size")
@@ -103,30 +92,37 @@ class _Decided:
         self.size = size
 
 
-class _Led:
+class Led(Generic[S]):
     """A partition of the topic that this node leads."""
 
     def __init__(self, index: int, leader_epoch: int, handle: PartitionHandle) -> None:
         self.index = index
         self.leader_epoch = leader_epoch
         self.handle = handle
-        self.shard: GroupShard | None = None  # None while its log is read, and when it cannot be
+        self.shard: S | None = None  # None while its log is read, and when it cannot be
         self.failed = False
-        self.decided: list[_Decided] = []  # to be appended at the end of this turn
+        self.decided: list[Decided] = []  # to be appended at the end of this turn
         self.appended: deque[tuple[int, list[Reply]]] = deque()  # (end offset, replies) above the high watermark
         self.open: set[Later] = set()  # requests without an answer yet
 
 
-class GroupCoordinator:
+class Edge(Generic[S]):
+    """One coordinator of this node: the shards of its topic, a partition each."""
+
+    TOPIC: str
+    KIND: str  # of its records, see frames.py
+    CALLED: str  # in the log
+    TOO_LARGE: type[KafkaError]  # a step's records do not fit a batch
+    UNWRITABLE: type[KafkaError]  # a record cannot be written, for a name is too long
+    NO_TOPIC: type[KafkaError] = CoordinatorNotAvailableError  # the topic was not made yet
+
     def __init__(
         self,
         *,
         node_id: int,
         image: Callable[[], Any],
         find: Callable[[str, int], PartitionHandle | None],
-        version: Callable[[], int],
-        settings: Callable[[], GroupSettings],
-        consumer_settings: Callable[[str], ConsumerSettings],
+        max_record_bytes: int,
         clock: BrokerClock,
         log: Any,
         in_thread: Callable[..., Awaitable[Any]],
@@ -134,42 +130,43 @@ class GroupCoordinator:
         self._node_id = node_id
         self._image = image
         self._find = find
-        self._settings = settings
         self._clock = clock
         self._log = log
         self._in_thread = in_thread
-        self._consumer_settings = consumer_settings
-        self._kept_settings: dict[str, ConsumerSettings] = {}  # by group, until a setting changes
-        self._expressions = Re2()
-        self._names_told: set[str] = set(image().topics)  # which topics the shards know
-        self._topics = TopicsOf(image, version)
-        self._max_bytes = settings().max_record_bytes - BATCH_ROOM  # of one step's records
-        self._led: dict[int, _Led] = {}
+        self._max_bytes = max_record_bytes - BATCH_ROOM  # of one step's records
+        self._led: dict[int, Led[S]] = {}
         self._count = 0  # partitions of the topic; 0: there is none yet
-        self._timers: Timers[tuple[_Led, Timer]] = Timers()
+        self._timers: Timers[tuple[Led[S], Timer]] = Timers()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = 0
-        self._dirty: list[_Led] = []  # with decisions that are not appended
+        self._dirty: list[Led[S]] = []  # with decisions that are not appended
         self._polling = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
+    def _new_shard(self) -> S:
+        raise NotImplementedError
+
+    def _run(self, led: Led[S], errand: Any) -> None:
+        """What a step asked for besides its replies; its records are committed."""
+        raise NotImplementedError
+
     # ---- requests ----
 
-    def submit(self, group_id: str, event: Event) -> Later:
-        """Lets the group's shard decide. The answer is the response it gave, or a KafkaError."""
+    def submit(self, key: str, event: Event[S]) -> Later:
+        """Lets the shard of a group or a transactional id decide. The answer is its response, or a KafkaError."""
         later = Later()
         try:
-            led = self._responsible(group_id)
+            led = self._responsible(key)
             self._decide(led, event, later)
         except KafkaError as error:
-            later.settle(error)
+            _settle_once(later, error)
         except Exception as error:
-            self._log.error("a group coordinator's decision failed", cause=error, group=group_id)
-            later.settle(UnknownServerError())
+            self._log.error(f"a {self.CALLED}'s decision failed", cause=error, key=key)
+            _settle_once(later, UnknownServerError())
         return later
 
-    def submit_to_all(self, event: Event) -> list[Later]:
+    def submit_to_all(self, event: Event[S]) -> list[Later]:
         """Lets every shard of this node decide; COORDINATOR_LOAD_IN_PROGRESS for those whose log is still read."""
         found = []
         for led in self._led.values():
@@ -179,25 +176,25 @@ class GroupCoordinator:
                     raise CoordinatorLoadInProgressError()
                 self._decide(led, event, later)
             except KafkaError as error:
-                later.settle(error)
+                _settle_once(later, error)
             found.append(later)
         return found
 
-    def partition_of(self, group_id: str) -> int | None:
+    def partition_of(self, key: str) -> int | None:
         """None: the topic does not exist yet."""
-        return partition_for(group_id, self._count) if self._count else None
+        return partition_for(key, self._count) if self._count else None
 
-    def _responsible(self, group_id: str) -> _Led:
+    def _responsible(self, key: str) -> Led[S]:
         if self._closed or not self._count:
-            raise CoordinatorNotAvailableError()
-        led = self._led.get(partition_for(group_id, self._count))
+            raise self.NO_TOPIC()
+        led = self._led.get(partition_for(key, self._count))
         if led is None or led.failed:
             raise NotCoordinatorError()
         if led.shard is None:
             raise CoordinatorLoadInProgressError()
         return led
 
-    def _decide(self, led: _Led, event: Event, later: Later) -> None:
+    def _decide(self, led: Led[S], event: Event[S], later: Later) -> None:
         assert led.shard is not None
         led.open.add(later)
         try:
@@ -207,64 +204,121 @@ class GroupCoordinator:
             led.open.discard(later)
             raise
 
+    def _ready(self, key: str) -> Led[S] | None:
+        """None: submit() would say why."""
+        if self._closed or not self._count:
+            return None
+        led = self._led.get(partition_for(key, self._count))
+        return None if led is None or led.failed else led
+
     # ---- what was decided ----
 
-    def _carry_out(self, led: _Led, step: Step) -> None:
+    def _carry_out(self, led: Led[S], step: Step) -> None:
         assert led.shard is not None
-        if step.records:
-            try:
-                encoded = [encode_record(record) for record in step.records]
-            except EncodeError as problem:
-                raise InvalidGroupIdError(str(problem)) from None
-            parts = _parts(encoded, self._max_bytes if step.divisible else None)
-            if any(part.size > self._max_bytes for part in parts):
-                raise InvalidCommitOffsetSizeError()
+        if step.producer is not None and step.records:
+            self._append_in_transaction(led, step, step.producer)
+        elif step.records:
+            parts = self._encode(step)
             for record in step.records:
                 led.shard.apply(record)
-            if not led.decided:
-                self._dirty.append(led)
-                if len(self._dirty) == 1:
-                    asyncio.get_running_loop().call_soon(self._append_decided)
             parts[-1].replies = step.replies
-            led.decided += parts
-        elif led.decided:
-            led.decided[-1].replies += step.replies  # it may tell of what is not appended yet
-        elif led.appended:
-            led.appended[-1][1].extend(step.replies)
+            self._defer(led, parts)
         else:
-            self._settle(led, step.replies)
+            self._reply(led, step.replies)
         if step.timers:
             self._arm(led, step.timers)
 
-    def _settle(self, led: _Led, replies: Iterable[Reply]) -> None:
+    def _defer(self, led: Led[S], parts: list[Decided]) -> None:
+        """To the end of this turn: what is decided in it is appended together."""
+        if not led.decided:
+            self._dirty.append(led)
+            if len(self._dirty) == 1:
+                asyncio.get_running_loop().call_soon(self.append_decided)
+        led.decided += parts
+
+    def _reply(self, led: Led[S], replies: list[Reply]) -> None:
+        """Without records of its own: it may tell of what is not appended yet, or not committed."""
+        if led.decided:
+            led.decided[-1].replies += replies
+        elif led.appended:
+            led.appended[-1][1].extend(replies)
+        else:
+            self._settle(led, replies)
+
+    def _encode(self, step: Step) -> list[Decided]:
+        try:
+            encoded = [encode_record(record) for record in step.records]
+        except EncodeError as problem:
+            raise self.UNWRITABLE(str(problem)) from None
+        parts = _parts(encoded, self._max_bytes if step.divisible else None)
+        if any(part.size > self._max_bytes for part in parts):
+            raise self.TOO_LARGE()
+        return parts
+
+    def _settle(self, led: Led[S], replies: Iterable[Reply]) -> None:
         for token, answer in replies:
-            assert isinstance(token, Later), token
             if token in led.open:
+                assert isinstance(token, Later), token
                 led.open.discard(token)
                 token.settle(answer)
+            elif token is ERRAND:
+                self._run(led, answer)
 
-    def _append_decided(self) -> None:
+    def append_decided(self) -> None:
+        """The end of a turn; whoever gave several requests may call it early."""
         dirty, self._dirty = self._dirty, []
         for led in dirty:
-            decided, led.decided = led.decided, []
-            for batch in _in_batches(decided):
-                if self._led.get(led.index) is not led or led.failed:
-                    break  # everyone was told already
-                self._append(led, batch)
+            self._append_all(led)
 
-    def _append(self, led: _Led, batch: list[_Decided]) -> None:
-        now = self._clock.now_ms()
-        records = [LogRecord(timestamp=now, key=key, value=value) for one in batch for key, value in one.records]
+    def _append_all(self, led: Led[S]) -> None:
+        decided, led.decided = led.decided, []
+        for batch in _in_batches(decided):
+            if self._led.get(led.index) is not led or led.failed:
+                break  # everyone was told already
+            self._append(led, batch)
+
+    def _append(self, led: Led[S], batch: list[Decided]) -> None:
+        records = [record for one in batch for record in one.records]
         try:
-            produced = led.handle.append(build_batch(records))
+            produced = led.handle.append(build_plain_batch(records, self._clock.now_ms()))
         except OSError as problem:
             self._lose(led, problem)
             return
         if produced.error != Err.NONE:
             self._lose(led, None, produced.error)
             return
-        end = produced.base_offset + len(records)
-        replies = [reply for one in batch for reply in one.replies]
+        self._await_commit(led, produced.base_offset + len(records), [reply for one in batch for reply in one.replies])
+
+    def _append_in_transaction(self, led: Led[S], step: Step, producer: Producing) -> None:
+        """A batch of its own. KafkaError: the log knows better of this producer, and nothing was applied."""
+        assert led.shard is not None
+        (part,) = self._encode(step)
+        now = self._clock.now_ms()
+        batch = build_batch(
+            [LogRecord(timestamp=now, key=key, value=value) for key, value in part.records],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=0,
+            transactional=True,
+        )
+        self._append_all(led)  # it stands behind what was decided before
+        if self._led.get(led.index) is not led:
+            raise NotCoordinatorError()
+        try:
+            produced = led.handle.append(batch, guard=producer.guard)
+        except OSError as problem:
+            self._lose(led, problem)
+            raise CoordinatorNotAvailableError() from None
+        if produced.error in OF_THE_PRODUCER:
+            raise by_code(produced.error)()
+        if produced.error != Err.NONE:
+            self._lose(led, None, produced.error)
+            raise CoordinatorNotAvailableError()
+        for record in step.records:
+            led.shard.apply(record, producer.producer_id)
+        self._await_commit(led, produced.base_offset + len(part.records), step.replies)
+
+    def _await_commit(self, led: Led[S], end: int, replies: list[Reply]) -> None:
         if led.handle.high_watermark >= end and not led.appended:
             self._settle(led, replies)
         else:
@@ -284,13 +338,13 @@ class GroupCoordinator:
             if led.appended:
                 self._poll()
 
-    def _lose(self, led: _Led, problem: Exception | None, code: int = Err.KAFKA_STORAGE_ERROR) -> None:
+    def _lose(self, led: Led[S], problem: Exception | None, code: int = Err.KAFKA_STORAGE_ERROR) -> None:
         """An append failed: the shard knows what the log does not. It is read anew, if this node still leads it."""
         if code in GONE:
             self._drop(led, NotCoordinatorError())  # its topic was deleted, or another leads: no failure
         else:
             self._log.error(
-                "a group coordinator could not append", partition=led.index, reason=str(problem or Err(code).name)
+                f"a {self.CALLED} could not append", partition=led.index, reason=str(problem or Err(code).name)
             )
             self._drop(led, CoordinatorNotAvailableError())
         if not self._closed:
@@ -298,7 +352,7 @@ class GroupCoordinator:
 
     # ---- timers ----
 
-    def _arm(self, led: _Led, timers: Iterable[tuple[Timer, int | None]]) -> None:
+    def _arm(self, led: Led[S], timers: Iterable[tuple[Timer, int | None]]) -> None:
         ahead = self._clock.monotonic_ms() - self._clock.now_ms()  # deadlines must not jump when the wall clock does
         for timer, at_ms in timers:
             if at_ms is None:
@@ -330,49 +384,34 @@ class GroupCoordinator:
                 try:
                     self._carry_out(led, led.shard.on_timer(timer, self._clock.now_ms()))
                 except Exception as error:
-                    self._log.error("a group coordinator's timer failed", cause=error, timer=timer.kind)
+                    self._log.error(f"a {self.CALLED}'s timer failed", cause=error, timer=timer.kind)
         self._set_alarm()
 
     # ---- leadership ----
 
     async def on_commit(self, image: Any, delta: Any) -> None:
-        """The controller's listener, after the replicas': what this node leads now, and what groups should know."""
-        if delta.configs:
-            self._kept_settings.clear()
+        """The controller's listener, after the replicas': what this node leads now."""
         self._elect()
-        if delta.topics or delta.deleted_topics:
-            self._tell_topics(image, delta)
 
-    def _tell_topics(self, image: Any, delta: Any) -> None:
-        changed = {image.topics_by_id[one].name for one in delta.topics if one in image.topics_by_id}
-        changed.update(delta.deleted_topics.values())
-        created = {name for name in changed if name in image.topics and name not in self._names_told}
-        self._names_told.difference_update(delta.deleted_topics.values())
-        self._names_told.update(name for name in changed if name in image.topics)
-        deleted = list(delta.deleted_topics.values())
-        for led in list(self._led.values()):
-            if led.shard is not None:
-                try:
-                    if deleted:
-                        self._carry_out(led, led.shard.on_topics_deleted(deleted))
-                    self._carry_out(led, led.shard.on_topics_changed(changed, created, self._clock.now_ms()))
-                except Exception as error:
-                    self._log.error("a group coordinator could not look at its topics", cause=error)
+    # ---- for those who look on ----
 
-    def settings_of(self, group_id: str) -> ConsumerSettings:
-        """What a consumer group is run by."""
-        kept = self._kept_settings.get(group_id)
-        if kept is None:
-            if len(self._kept_settings) >= KEPT_SETTINGS:
-                self._kept_settings.clear()
-            kept = self._kept_settings[group_id] = self._consumer_settings(group_id)
-        return kept
+    @property
+    def is_loading(self) -> bool:
+        return bool(self._tasks)
+
+    def shard_of(self, key: str) -> S | None:
+        led = self._ready(key)
+        return None if led is None else led.shard
+
+    def deadlines(self) -> dict[Timer, int]:
+        """Of everyone's timers, by the monotonic clock."""
+        return {timer: at_ms for (_, timer), at_ms in self._timers.deadlines().items()}
 
     def start(self) -> None:
         self._elect()
 
     def _elect(self) -> None:
-        topic = self._image().topics.get(OFFSETS_TOPIC)
+        topic = self._image().topics.get(self.TOPIC)
         partitions = {} if topic is None else topic.partitions
         self._count = len(partitions)
         for index, led in list(self._led.items()):
@@ -380,11 +419,11 @@ class GroupCoordinator:
             if one is None or one.leader != self._node_id or one.leader_epoch != led.leader_epoch:
                 self._drop(led, NotCoordinatorError())
         for index, one in partitions.items():
-            handle = self._find(OFFSETS_TOPIC, index)
+            handle = self._find(self.TOPIC, index)
             if one.leader == self._node_id and index not in self._led and handle is not None:
-                self._take(_Led(index, one.leader_epoch, handle))
+                self._take(Led(index, one.leader_epoch, handle))
 
-    def _take(self, led: _Led) -> None:
+    def _take(self, led: Led[S]) -> None:
         self._led[led.index] = led
         log = led.handle.log
         if log is None or log.offline_errno:
@@ -396,38 +435,36 @@ class GroupCoordinator:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _new_shard(self) -> GroupShard:
-        return GroupShard(self._settings(), self._topics, self._expressions, self.settings_of)
-
-    async def _load(self, led: _Led, log: PartitionLog) -> None:
+    async def _load(self, led: Led[S], log: PartitionLog) -> None:
         shard = self._new_shard()
         try:
-            passed_over = await self._in_thread(_replay, shard, log)
+            passed_over = await self._in_thread(_replay, self.KIND, shard, log)
         except Exception as problem:
             led.failed = True
-            self._log.error("a partition of the group coordinator cannot be read", partition=led.index, cause=problem)
+            self._log.error(f"a partition of the {self.CALLED} cannot be read", partition=led.index, cause=problem)
             return
         if passed_over:
             self._log.warning("records of unknown kinds were passed over", partition=led.index, count=passed_over)
         if self._led.get(led.index) is led:
             self._begin(led, shard)
 
-    def _begin(self, led: _Led, shard: GroupShard) -> None:
+    def _begin(self, led: Led[S], shard: S) -> None:
         led.shard = shard
         self._carry_out(led, shard.on_loaded(self._clock.now_ms()))
 
-    def _drop(self, led: _Led, error: KafkaError) -> None:
+    def _drop(self, led: Led[S], error: KafkaError) -> None:
         if self._led.get(led.index) is led:
             del self._led[led.index]
         led.decided, led.shard = [], None
         led.appended.clear()
+        self._timers.disarm_all(lambda name: name[0] is led)
         waiting, led.open = led.open, set()
         for later in waiting:
             later.settle(error)
 
     def resign(self) -> None:
         """Before a stop: nobody is left waiting."""
-        self._append_decided()
+        self.append_decided()
         self._closed = True
         for led in list(self._led.values()):
             self._drop(led, NotCoordinatorError())
@@ -437,25 +474,30 @@ class GroupCoordinator:
             task.cancel()
 
 
-def _parts(records: list[tuple[bytes, bytes | None]], most: int | None) -> list[_Decided]:
+def _settle_once(later: Later, error: KafkaError) -> None:
+    if not later.settled:  # whoever lost the partition has told everyone
+        later.settle(error)
+
+
+def _parts(records: list[tuple[bytes, bytes | None]], most: int | None) -> list[Decided]:
     """The records as one, or if they may be parted as several of at most so many bytes."""
-    found: list[_Decided] = []
+    found: list[Decided] = []
     part: list[tuple[bytes, bytes | None]] = []
     size = 0
     for key, value in records:
         more = len(key) + (len(value) if value is not None else 0) + RECORD_ROOM
         if most is not None and part and size + more > most:
-            found.append(_Decided(part, size))
+            found.append(Decided(part, size))
             part, size = [], 0
         part.append((key, value))
         size += more
-    found.append(_Decided(part, size))
+    found.append(Decided(part, size))
     return found
 
 
-def _in_batches(decided: list[_Decided]) -> Iterator[list[_Decided]]:
+def _in_batches(decided: list[Decided]) -> Iterator[list[Decided]]:
     """What fits a batch together; one step's records are never parted."""
-    batch: list[_Decided] = []
+    batch: list[Decided] = []
     size = 0
     for one in decided:
         if batch and size + one.size > BATCH_BYTES:
@@ -467,7 +509,7 @@ def _in_batches(decided: list[_Decided]) -> Iterator[list[_Decided]]:
         yield batch
 
 
-def _replay(shard: GroupShard, log: PartitionLog) -> int:
+def _replay(kind: str, shard: Shard, log: PartitionLog) -> int:
     """Thread: the whole log into the shard. Returns how many records were of kinds that are not known here."""
     offset = log.log_start_offset
     end = log.log_end_offset
@@ -479,22 +521,33 @@ def _replay(shard: GroupShard, log: PartitionLog) -> int:
         for header in headers_of(data):
             records = iterate(data[header.position : header.position + header.size])
             if header.control:
-                kind = int.from_bytes((records[0].key or b"")[2:4], "big") if records else -1
-                shard.apply_end(header.producer_id, commit=kind == COMMIT_MARKER)
+                marker = int.from_bytes((records[0].key or b"")[2:4], "big") if records else -1
+                shard.apply_end(header.producer_id, commit=marker == COMMIT_MARKER)
             else:
                 producer_id = header.producer_id if header.transactional else NO_PRODUCER
                 for one in records:
                     if one.offset >= offset:
-                        passed_over += not _apply(shard, one, producer_id)
+                        passed_over += not _apply(kind, shard, one, producer_id)
             offset = header.last_offset + 1
     return passed_over
 
 
-def _apply(shard: GroupShard, one: LogRecord, producer_id: int) -> bool:
+def _apply(kind: str, shard: Shard, one: LogRecord, producer_id: int) -> bool:
     try:
-        record = decode_record(GROUP, one.key or b"", one.value)
+        record = decode_record(kind, one.key or b"", one.value)
     except DecodeError as problem:
         raise BrokenRecords(f"the record at offset {one.offset} cannot be read: {problem}") from None
     if record is not None:
         shard.apply(record, producer_id)
     return record is not None
+
+
+async def answer_of(later: Later) -> Any:
+    """What it is settled with, an exception included."""
+    heard: list[Any] = []
+    later.then(heard.append)
+    if heard:
+        return heard[0]
+    future = asyncio.get_running_loop().create_future()
+    later.then(lambda answer: None if future.done() else future.set_result(answer))
+    return await future

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+SPARE_ENTRIES = 64  # which a heap may hold in vain however small it is
+
+
+class Entry(Generic[K]):
+    """A place in the heap. Without a name it counts no more: a name may be long, and its time far away."""
+
+    __slots__ = ("at_ms", "name")
+
+    def __init__(self, at_ms: int, name: K) -> None:
+        self.at_ms = at_ms
+        self.name: K | None = name
 
 
 class Timers(Generic[K]):
@@ -14,21 +25,35 @@ class Timers(Generic[K]):
 
     def __init__(self) -> None:
         self._deadlines: dict[K, int] = {}
-        self._heap: list[tuple[int, int, K]] = []
-        self._entries: dict[K, int] = {}  # where the name's entry that counts stands
-        self._count = 0  # so that names are never compared
+        self._heap: list[tuple[int, int, Entry[K]]] = []
+        self._entries: dict[K, Entry[K]] = {}  # the one of each name that counts
+        self._count = 0  # so that entries are never compared
 
     def __len__(self) -> int:
         return len(self._deadlines)
 
+    def deadlines(self) -> dict[K, int]:
+        return dict(self._deadlines)
+
     def arm(self, name: K, at_ms: int) -> None:
         self._deadlines[name] = at_ms
         standing = self._entries.get(name)
-        if standing is None or at_ms < standing:
+        if standing is None:
+            self._push(name, at_ms)
+        elif at_ms < standing.at_ms:
+            standing.name = None
             self._push(name, at_ms)
 
     def disarm(self, name: K) -> None:
-        self._deadlines.pop(name, None)
+        if self._deadlines.pop(name, None) is not None:
+            self._entries.pop(name).name = None
+            if len(self._heap) > 2 * len(self._deadlines) + SPARE_ENTRIES:
+                self._heap = [place for place in self._heap if place[2].name is not None]
+                heapq.heapify(self._heap)
+
+    def disarm_all(self, belongs: Callable[[K], bool]) -> None:
+        for name in [one for one in self._deadlines if belongs(one)]:
+            self.disarm(name)
 
     def next_ms(self) -> int | None:
         """When to look again; nothing is due before."""
@@ -47,26 +72,26 @@ class Timers(Generic[K]):
         self._settle(now_ms)
         if not self._heap or self._heap[0][0] > now_ms:
             return None
-        name = heapq.heappop(self._heap)[2]
+        name = heapq.heappop(self._heap)[2].name
+        assert name is not None
         del self._entries[name], self._deadlines[name]
         return name
 
     def _push(self, name: K, at_ms: int) -> None:
         self._count += 1
-        self._entries[name] = at_ms
-        heapq.heappush(self._heap, (at_ms, self._count, name))
+        entry = self._entries[name] = Entry(at_ms, name)
+        heapq.heappush(self._heap, (at_ms, self._count, entry))
 
     def _settle(self, now_ms: int | None) -> None:
         """Makes the first entry one that counts. Those that were moved go back in when they come up."""
         while self._heap:
-            at_ms, _, name = self._heap[0]
-            deadline = self._deadlines.get(name)
-            if self._entries.get(name) != at_ms:  # an earlier entry took its place
+            at_ms, _, entry = self._heap[0]
+            name = entry.name
+            if name is None:
                 heapq.heappop(self._heap)
-            elif deadline is None:
-                heapq.heappop(self._heap)
-                del self._entries[name]
-            elif deadline > at_ms and (now_ms is None or at_ms <= now_ms):
+                continue
+            deadline = self._deadlines[name]
+            if deadline > at_ms and (now_ms is None or at_ms <= now_ms):
                 heapq.heappop(self._heap)
                 self._push(name, deadline)
             else:

@@ -2,16 +2,20 @@
 
 Why a thread: loading structlog costs about 55 ms, and a terminal or pipe that is not read can block a write for ever.
 Neither may stand between a client and its answer, so the control loop only queues an event, with the time at which it
-happened. Why not structlog's global configuration: an embedded broker leaves the host's logging alone; each BrokerLog
-has its own chain.
+happened. Clients may have taken every descriptor by the time it is loaded: one is kept back for that, and it is tried
+until it works, for then above all somebody wants to read the log. Why not structlog's global configuration: an embedded
+broker leaves the host's logging alone; each BrokerLog has its own chain.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import time
 from collections import deque
 from collections.abc import MutableMapping
+from contextlib import suppress
 from threading import Condition, Thread
 from typing import Any, TextIO
 
@@ -43,6 +47,7 @@ class BrokerLog:
         self._closing = False
         self._urgent = False
         self._writer: Thread | None = None
+        self._kept_back = -1  # a descriptor, until structlog is loaded
 
     def debug(self, event: str, **fields: Any) -> None:
         self._put("debug", event, fields)
@@ -71,6 +76,8 @@ class BrokerLog:
             self._queue.append((level, {"event": event, "timestamp": time.time(), **fields}))
             self._urgent = self._urgent or LEVELS[level] >= LEVELS["warning"]
             if self._writer is None:
+                with suppress(OSError):
+                    self._kept_back = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
                 self._writer = Thread(target=self._write, name="kbroker-log", daemon=True)
                 self._writer.start()
             self._changed.notify()
@@ -86,7 +93,7 @@ class BrokerLog:
     def _write(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._closing or self._urgent, PATIENCE_S)
-        logger = self._build()
+        logger = self._load()
         while True:
             with self._changed:
                 while not self._queue and not self._closing:
@@ -105,6 +112,20 @@ class BrokerLog:
                     return  # the stream is gone: nobody reads, nothing more to do
             if not lines and self._closing:
                 return
+
+    def _load(self) -> Any:
+        while True:
+            if self._kept_back >= 0:
+                os.close(self._kept_back)
+                self._kept_back = -1
+            try:
+                return self._build()
+            except (OSError, ImportError) as problem:
+                if not _is_short_of_files(problem):
+                    raise
+            with self._changed:
+                if self._changed.wait_for(lambda: self._closing, PATIENCE_S):
+                    return self._build()
 
     def _build(self) -> Any:
         import structlog
@@ -129,6 +150,13 @@ class BrokerLog:
         return structlog.wrap_logger(
             structlog.WriteLogger(self._stream), processors=chain, wrapper_class=structlog.BoundLogger
         )
+
+
+def _is_short_of_files(problem: OSError | ImportError) -> bool:
+    """A library that cannot be opened is an ImportError, in the words of the system."""
+    if isinstance(problem, OSError):
+        return problem.errno in {errno.EMFILE, errno.ENFILE}
+    return any(os.strerror(one) in str(problem) for one in (errno.EMFILE, errno.ENFILE))
 
 
 def _as_host_call(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> tuple[Any, ...]:

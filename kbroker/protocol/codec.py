@@ -92,14 +92,15 @@ def encode_request(request: Message, version: int, correlation_id: int, client_i
 
 def encode_response(response: Message, version: int, correlation_id: int) -> bytes:
     """A response's frame."""
-    header = response_header_version(response.KEY, version >= response.FLEXIBLE_FROM)
-    return encode(response, version, encode(ResponseHeader(correlation_id=correlation_id), header))
+    header = correlation_id.to_bytes(4, "big", signed=True)
+    if response_header_version(response.KEY, version >= response.FLEXIBLE_FROM):
+        header += b"\0"  # no tagged fields
+    return encode(response, version, header)
 
 
 def prepare_response(cls: type[Message], version: int) -> None:
     """Makes what encoding one for the first time would make, and is kept."""
     writing(cls, version)
-    writing(ResponseHeader, response_header_version(cls.KEY, version >= cls.FLEXIBLE_FROM))
 
 
 def decode_response(cls: type[M], version: int, frame: ReadableBuffer, budget: int | None = None) -> tuple[int, M]:

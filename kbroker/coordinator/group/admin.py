@@ -56,8 +56,8 @@ def describe_group(group_id: str, group: Group | None, api_version: int) -> Desc
         )
     described = Described(group_id=group_id, group_state=DEAD)
     if api_version >= ERROR_FROM:
-        described.error_code = GroupIdNotFoundError.code
-        described.error_message = (NO_SUCH_GROUP if group is None else OTHER_KIND).format(group_id)
+        refused = GroupIdNotFoundError((NO_SUCH_GROUP if group is None else OTHER_KIND).format(group_id))
+        described.error_code, described.error_message = refused.code, refused.message
     return described
 
 

@@ -145,15 +145,19 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         return self.state == EMPTY
 
-    def check_commit(self, member_id: str, instance_id: str | None, epoch: int, api_version: int) -> None:
+    def check_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, api_version: int, *, transactional: bool = False
+    ) -> None:
         if epoch < 0 and self.state == EMPTY:
             return  # an admin, or a consumer that assigns itself
         if epoch < 0 and not member_id and instance_id is None:
+            if transactional:
+                return
             raise UnknownMemberIdError()
         self.check_member(member_id, instance_id)
         if epoch != self.generation_id:
             raise IllegalGenerationError()
-        if self.state == COMPLETING:
+        if self.state == COMPLETING and not transactional:
             raise RebalanceInProgressError()
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
@@ -299,6 +303,8 @@ class ClassicGroup:
         for member in self.members.values():
             favourite = next(name for name, _ in member.protocols if name in candidates)
             votes[favourite] = votes.get(favourite, 0) + 1
+        if len(votes) == 1:
+            return next(iter(votes))
         return min(votes, key=lambda name: (-votes[name], _place_in_map(name)))
 
     def _subscribed_topics(self) -> frozenset[str] | None:
@@ -319,12 +325,16 @@ class ClassicGroup:
         assert state in MOVES[self.state], (self.group_id, self.state, state)
         self.state, self.since_ms = state, now_ms
 
+    def choose(self) -> None:
+        """The protocol that this generation speaks."""
+        self.protocol_name = self.choose_protocol()
+        self.subscribed = self._subscribed_topics()
+
     def next_generation(self, now_ms: int) -> None:
         """Everyone who shall be in it has joined."""
         self.generation_id += 1
         self.initial_left_ms, self.joined_meanwhile = None, False
-        self.protocol_name = self.choose_protocol()
-        self.subscribed = self._subscribed_topics()
+        self.choose()
         self.move(COMPLETING, now_ms)
         self.unsynced = set(self.members)
 

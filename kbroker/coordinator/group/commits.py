@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from kbroker.coordinator.group.classic import PREPARING, STABLE, ClassicGroup
-from kbroker.coordinator.group.facts import Caller, TopicFacts, Topics
+from kbroker.coordinator.group.facts import Caller, Committing, TopicFacts, Topics
 from kbroker.coordinator.group.group import Group, PartitionCheck
 from kbroker.coordinator.group.offsets import Committed, Offsets, tombstone
 from kbroker.coordinator.group.rebalance import Rebalances
 from kbroker.coordinator.group.settings import GroupSettings
-from kbroker.coordinator.step import Record, Step
+from kbroker.coordinator.step import Record, Step, Timer
 from kbroker.errors import (
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
@@ -19,10 +19,12 @@ from kbroker.errors import (
     InvalidGroupIdError,
     KafkaError,
     OffsetMetadataTooLargeError,
+    StaleMemberEpochError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
+from kbroker.protocol.message import ZERO_UUID
 from kbroker.protocol.messages import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -30,6 +32,8 @@ from kbroker.protocol.messages import (
     OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
 )
 from kbroker.protocol.records import OffsetCommitKey, OffsetCommitValue
 
@@ -46,7 +50,7 @@ class Known(NamedTuple):
 
     group_id: str
     facts: TopicFacts
-    partitions: list[OffsetCommitRequest.Partition]
+    partitions: Sequence[OffsetCommitRequest.Partition | TxnOffsetCommitRequest.Partition]
     times: tuple[int, int]  # now, and when the offsets expire
 
 
@@ -120,11 +124,82 @@ class Commits:
                 self._check_each(check, request, caller)
         except KafkaError as error:
             return error.code
-        if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING):
-            self._rebalances.keep_alive(step, group, request.member_id, now_ms)
+        step.timers += self._sessions(group, request.member_id, now_ms)
         return NONE
 
-    def _commit(self, step: Step, known: Known, answer: Answer) -> None:
+    def _sessions(self, group: Group, member_id: str, now_ms: int) -> Sequence[tuple[Timer, int]]:
+        """To commit is to be alive."""
+        if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING):
+            return (self._rebalances.session(group, member_id, now_ms),)
+        return ()
+
+    def admit(self, asked: Committing, api_version: int, now_ms: int) -> Sequence[tuple[Timer, int]] | None:
+        """The short way: the group is there and takes whatever this member commits; the timers to arm.
+
+        None: nothing is decided, and on_commit must be asked.
+        """
+        group = self._groups.get(asked.group_id)
+        if group is None:
+            return None
+        member_id, epoch = asked.member_id, asked.generation_id_or_member_epoch
+        try:
+            if group.check_commit(member_id, asked.group_instance_id, epoch, api_version) is not None:
+                return None
+        except KafkaError:
+            return None
+        return self._sessions(group, member_id, now_ms)
+
+    # ---- TxnOffsetCommit ----
+
+    def on_txn_commit(self, token: object, request: TxnOffsetCommitRequest, caller: Caller, now_ms: int) -> Step:
+        """As OffsetCommit, but for who may: the producer's transaction was looked at before (KIP-447)."""
+        step = Step()
+        topics: list[TxnOffsetCommitResponse.Topic] = []
+        code: int | None = None  # whether the group takes it; not asked yet
+        for wanted in request.topics:
+            facts = self._topics.find(wanted.name)
+            count = 0 if facts is None else facts.partitions
+            there = [one for one in wanted.partitions if 0 <= one.partition_index < count]
+            missing = [one for one in wanted.partitions if not 0 <= one.partition_index < count]
+            answer = _txn_answer(wanted.name, missing, UnknownTopicOrPartitionError.code)
+            if there and facts is not None:
+                if code is None:
+                    code = self._check_txn(request, caller)
+                taken = _txn_answer(wanted.name, there, code)
+                if code == NONE:
+                    unnamed = facts._replace(topic_id=ZERO_UUID)  # these records never tell it
+                    self._commit(step, Known(request.group_id, unnamed, there, (now_ms, NO_EXPIRY)), taken)
+                answer.partitions += taken.partitions
+            topics.append(answer)
+        step.reply(token, TxnOffsetCommitResponse(topics=topics))
+        return step
+
+    def _check_txn(self, request: TxnOffsetCommitRequest, caller: Caller) -> int:
+        group = self._groups.get(request.group_id)
+        if group is None:
+            return NONE if request.generation_id < 0 else IllegalGenerationError.code
+        try:
+            check = group.check_commit(
+                request.member_id,
+                request.group_instance_id,
+                request.generation_id,
+                caller.api_version,
+                transactional=True,
+            )
+            for wanted in request.topics if check is not None else ():
+                facts = self._topics.find(wanted.name)
+                for one in wanted.partitions:
+                    refused = None if facts is None or check is None else check(facts.topic_id, one.partition_index)
+                    if refused is not None:
+                        raise refused
+        except StaleMemberEpochError:
+            return IllegalGenerationError.code  # what these clients understand
+        except KafkaError as error:
+            return error.code
+        return NONE
+
+    def _commit(self, step: Step, known: Known, answer: Any) -> None:
+        """`answer`: the topic's, of either request."""
         group_id, (topic, topic_id, _), partitions, (now_ms, expires_ms) = known
         limit = self._settings.offset_metadata_max_bytes
         for one, told in zip(partitions, answer.partitions, strict=True):
@@ -268,6 +343,18 @@ def _answer(wanted: OffsetCommitRequest.Topic, partitions: list[OffsetCommitRequ
         topic_id=wanted.topic_id,
         partitions=[
             OffsetCommitResponse.Partition(partition_index=one.partition_index, error_code=code) for one in partitions
+        ],
+    )
+
+
+def _txn_answer(
+    topic: str, partitions: list[TxnOffsetCommitRequest.Partition], code: int
+) -> TxnOffsetCommitResponse.Topic:
+    return TxnOffsetCommitResponse.Topic(
+        name=topic,
+        partitions=[
+            TxnOffsetCommitResponse.Partition(partition_index=one.partition_index, error_code=code)
+            for one in partitions
         ],
     )
 

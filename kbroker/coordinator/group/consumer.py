@@ -16,7 +16,8 @@ from collections.abc import Iterable
 
 from kbroker.coordinator.group import consumer_records as records
 from kbroker.coordinator.group.group import PartitionCheck
-from kbroker.coordinator.group.member import LEAVING, NOTHING, NOTHING_OWNED, Assignment, Expression, Member
+from kbroker.coordinator.group.java_order import record_order
+from kbroker.coordinator.group.member import LEAVING, NOTHING, NOTHING_OWNED, Assignment, Expression, Member, State
 from kbroker.coordinator.step import Record
 from kbroker.errors import (
     IllegalGenerationError,
@@ -64,7 +65,11 @@ class ConsumerGroup:
         self.owners: dict[tuple[bytes, int], str] = {}  # partition -> member id
         self.subscribers: Counter[str] = Counter()  # topic name -> members that name it
         self.expression_users: Counter[str] = Counter()  # pattern -> members
+        self.classic_count = 0  # members that speak the classic protocol
+        self.classic_protocols: Counter[str] = Counter()  # name -> how many of those speak it
         self.stale_topics = False  # not lasting: the topics may have changed since the hash was taken
+        self.is_partial = False  # not lasting: it was a classic group, and left partitions unread
+        self.awaited: set[str] = set()  # not lasting: classic members that were told to join again
 
     # ---- what every group is asked ----
 
@@ -74,8 +79,14 @@ class ConsumerGroup:
             return EMPTY
         if self.epoch > self.target_epoch:
             return ASSIGNING
-        settled = all(one.is_reconciled_to(self.target_epoch) for one in self.members.values())
-        return STABLE if settled else RECONCILING
+        return STABLE if self.is_settled else RECONCILING
+
+    @property
+    def is_settled(self) -> bool:
+        """Everyone has what the newest target gives it."""
+        return self.epoch == self.target_epoch and all(
+            one.is_reconciled_to(self.target_epoch) for one in self.members.values()
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -125,7 +136,7 @@ class ConsumerGroup:
         return committed_ms
 
     def tombstones(self) -> list[Record]:
-        return records.group_tombstones(self.group_id, list(self.members), list(self.expressions))
+        return records.group_tombstones(self.group_id, record_order(self.members), list(self.expressions))
 
     # ---- reading ----
 
@@ -148,6 +159,30 @@ class ConsumerGroup:
 
     def is_owned(self, topic_id: bytes, partition: int) -> bool:
         return (topic_id, partition) in self.owners
+
+    def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Whether someone of the classic protocol who speaks these may come in: all others of it must speak one."""
+        return protocol_type == self.protocol_type and any(
+            self.classic_protocols[name] == self.classic_count for name in names
+        )
+
+    def is_ahead_of(self, member: Member) -> bool:
+        """Whether there is a target, or could be one, that a member of the classic protocol must join again for.
+
+        Members of the consumer protocol make it with a heartbeat. Where there are none it is made by whoever joins.
+        """
+        newest = self.epoch if self.classic_count == len(self.members) else self.target_epoch
+        return newest > member.epoch
+
+    def is_to_come(self, member: Member) -> bool:
+        """Whether a member of the classic protocol gets any further by joining again."""
+        if member.state == State.UNRELEASED_PARTITIONS:
+            return not any(
+                self.is_owned(topic_id, partition)
+                for topic_id, partitions in self.targets.get(member.member_id, NOTHING).items()
+                for partition in partitions.difference(member.assigned.get(topic_id, ()))
+            )
+        return member.state == State.UNREVOKED_PARTITIONS
 
     def topic_names(self, without: Iterable[Member] = (), plus: Member | None = None) -> set[str]:
         """All that members subscribe to; after some have gone and one has come or changed."""
@@ -254,6 +289,9 @@ class ConsumerGroup:
             self.expression_users[member.expression] += 1
         if member.instance_id is not None:
             self.instances[member.instance_id] = member_id
+        if member.classic is not None:
+            self.classic_count += 1
+            self.classic_protocols.update(one.name for one in member.classic.supported_protocols)
         for owned in (member.assigned, member.revoking):
             for topic_id, partitions in owned.items():
                 for partition in partitions:
@@ -270,6 +308,10 @@ class ConsumerGroup:
                 del self.expression_users[member.expression]
         if member.instance_id is not None and self.instances.get(member.instance_id) == member.member_id:
             del self.instances[member.instance_id]
+        if member.classic is not None:
+            self.classic_count -= 1
+            self.classic_protocols.subtract(one.name for one in member.classic.supported_protocols)
+            self.classic_protocols = +self.classic_protocols
         for owned in (member.assigned, member.revoking):
             for topic_id, partitions in owned.items():
                 for partition in partitions:

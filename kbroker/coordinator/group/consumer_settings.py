@@ -22,6 +22,11 @@ class ConsumerSettings(NamedTuple):
         return self.migration_policy in ("bidirectional", "upgrade")
 
     @property
+    def may_mix(self) -> bool:
+        """Whether members of the classic protocol may join a consumer group."""
+        return self.migration_policy != "disabled"
+
+    @property
     def may_downgrade(self) -> bool:
         return self.migration_policy in ("bidirectional", "downgrade")
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kbroker.coordinator.group import consumer_records as records
-from kbroker.coordinator.group import heartbeat
+from kbroker.coordinator.group import fencing, heartbeat, migration
+from kbroker.coordinator.group.classic import ClassicGroup
 from kbroker.coordinator.group.consumer import ConsumerGroup
 from kbroker.coordinator.group.consumer_settings import ConsumerSettings
 from kbroker.coordinator.group.expressions import Expressions
 from kbroker.coordinator.group.facts import Caller, Topics
 from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.group.member import LEAVING, LEAVING_FOR_A_WHILE, NOTHING, Member, Owned, State
+from kbroker.coordinator.group.member_timers import REBALANCE, SESSION, timer
 from kbroker.coordinator.group.metadata_hash import MetadataHashes
+from kbroker.coordinator.group.rebalance import Rebalances
 from kbroker.coordinator.group.turn import Surroundings, preferred_assignor
 from kbroker.coordinator.step import Record, Step, Timer
 from kbroker.errors import GroupIdNotFoundError
@@ -48,9 +51,10 @@ class ConsumerGroups:
         topics: Topics,
         expressions: Expressions,
         settings: Callable[[str], ConsumerSettings],
+        rebalances: Rebalances,
     ) -> None:
         self._groups = groups
-        self._around = Surroundings(topics, MetadataHashes(topics), expressions, settings)
+        self.around = Surroundings(topics, MetadataHashes(topics), expressions, settings, rebalances)
 
     # ---- what lasts ----
 
@@ -70,13 +74,16 @@ class ConsumerGroups:
     # ---- events ----
 
     def on_heartbeat(self, token: object, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int) -> Step:
-        heartbeat.check_request(request, caller.api_version, self._around.settings(request.group_id))
+        heartbeat.check_request(request, caller.api_version, self.around.settings(request.group_id))
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
-            return heartbeat.on_leave(self._existing(request.group_id), request, token, self._around)
-        step = Step()
-        group = self._joined(request.group_id, step) if request.member_epoch == 0 else self._existing(request.group_id)
-        step.add(heartbeat.on_heartbeat(group, heartbeat.Beat(request, caller, now_ms), token, self._around))
-        return step
+            return heartbeat.on_leave(self._existing(request.group_id), request, token, self.around, now_ms)
+        held = self._groups.get(request.group_id)
+        beat = heartbeat.Beat(request, caller, now_ms)
+        if request.member_epoch != 0:
+            return heartbeat.on_heartbeat(self._existing(request.group_id), beat, token, self.around)
+        if held is None or isinstance(held, ConsumerGroup):
+            return heartbeat.on_heartbeat(held or ConsumerGroup(request.group_id), beat, token, self.around)
+        return self._join_classic(held, beat, token)
 
     def _existing(self, group_id: str) -> ConsumerGroup:
         group = self._groups.get(group_id)
@@ -84,16 +91,27 @@ class ConsumerGroups:
             raise GroupIdNotFoundError(f"Consumer group {group_id} not found.")
         return group
 
-    def _joined(self, group_id: str, step: Step) -> ConsumerGroup:
-        """Whoever joins makes the group, or takes the place of an empty one of the classic protocol."""
-        group = self._groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            return group
-        if group is not None:
-            if not group.is_empty:
-                raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
-            step.records += group.tombstones()
-        return ConsumerGroup(group_id)
+    def _join_classic(self, held: Group, beat: heartbeat.Beat, token: object) -> Step:
+        """Whoever joins takes the place of a classic group that is empty, or brings all its members along."""
+        if not isinstance(held, ClassicGroup):
+            raise GroupIdNotFoundError(f"Group {held.group_id} is not a consumer group.")
+        if held.is_empty:
+            group, step = ConsumerGroup(held.group_id), Step(held.tombstones())
+        else:
+            migration.check_upgrade(held, self.around)
+            group, made = migration.upgraded(held, self.around)
+            step = Step(made)
+        decided = heartbeat.on_heartbeat(group, beat, token, self.around)
+        self.around.rebalances.give_away(step, held)
+        self._begin_sessions(step, group, beat.now_ms)
+        step.add(decided)
+        return step
+
+    def _begin_sessions(self, step: Step, group: ConsumerGroup, now_ms: int) -> None:
+        session_ms = self.around.settings(group.group_id).session_timeout_ms
+        for one in group.members.values():
+            own_ms = session_ms if one.classic is None else one.classic.session_timeout_ms
+            step.arm(timer(SESSION, group, one.member_id), now_ms + own_ms)
 
     def on_loaded(self, now_ms: int) -> Step:
         """Everyone has a whole session from now on: nobody could reach a coordinator that was being loaded."""
@@ -101,28 +119,21 @@ class ConsumerGroups:
         for group in self._groups.values():
             if isinstance(group, ConsumerGroup):
                 group.stale_topics = True
-                session_ms = self._around.settings(group.group_id).session_timeout_ms
+                self._begin_sessions(step, group, now_ms)
                 for one in group.members.values():
-                    step.arm(Timer(heartbeat.SESSION, group.group_id, one.member_id), now_ms + session_ms)
-                    if one.state == State.UNREVOKED_PARTITIONS:
-                        timer = Timer(heartbeat.REBALANCE, group.group_id, one.member_id)
-                        step.arm(timer, now_ms + one.rebalance_timeout_ms)
+                    if one.state == State.UNREVOKED_PARTITIONS and one.classic is None:
+                        step.arm(timer(REBALANCE, group, one.member_id), now_ms + one.rebalance_timeout_ms)
         return step
 
-    def on_timer(self, timer: Timer, now_ms: int) -> Step:
-        group = self._groups.get(timer.group)
-        if isinstance(group, ConsumerGroup):
-            if timer.kind == heartbeat.SESSION:
-                return heartbeat.on_session_expired(group, timer.member, self._around)
-            if timer.kind == heartbeat.REBALANCE:
-                return heartbeat.on_rebalance_expired(group, timer.member, self._around)
-        return Step()
+    def on_timer(self, due: Timer, now_ms: int) -> Step:
+        group = self._groups.get(due.group)
+        return fencing.on_timer(group, due, self.around, now_ms) if isinstance(group, ConsumerGroup) else Step()
 
     def on_topics_changed(self, changed: Iterable[str], created: Iterable[str], now_ms: int) -> Step:
         """Groups look at their topics again with the next heartbeat; expressions are tried on new names at once."""
         names, fresh = set(changed), set(created)
         for name in names:
-            self._around.hashes.forget(name)
+            self.around.hashes.forget(name)
         step = Step()
         for group in self._groups.values():
             if isinstance(group, ConsumerGroup):
@@ -135,15 +146,15 @@ class ConsumerGroups:
     def _match(self, group: ConsumerGroup, fresh: set[str], now_ms: int, step: Step) -> None:
         found = dict(group.expressions)
         for pattern, held in group.expressions.items():
-            more = self._around.expressions.matching(pattern, fresh) - held.topics
+            more = self.around.expressions.matching(pattern, fresh) - held.topics
             if more:
                 found[pattern] = held._replace(
-                    topics=held.topics | more, version=self._around.topics.version(), timestamp=now_ms
+                    topics=held.topics | more, version=self.around.topics.version(), timestamp=now_ms
                 )
                 step.records.append(records.expression_record(group.group_id, pattern, found[pattern]))
         if found != group.expressions:
             names = group.topic_names() | {name for one in found.values() for name in one.topics}
-            step.records.append(records.epoch_record(group.group_id, group.epoch + 1, self._around.hashes.of(names)))
+            step.records.append(records.epoch_record(group.group_id, group.epoch + 1, self.around.hashes.of(names)))
 
     # ---- describing ----
 
@@ -161,7 +172,7 @@ class ConsumerGroups:
                 group_state=group.state_name,
                 group_epoch=group.epoch,
                 assignment_epoch=group.target_epoch,
-                assignor_name=preferred_assignor(group.members.values(), self._around.settings(group_id)),
+                assignor_name=preferred_assignor(group.members.values(), self.around.settings(group_id)),
                 members=[self._member(group, one) for one in group.members.values()],
             ),
         )
@@ -192,7 +203,7 @@ class ConsumerGroups:
     def _named(self, owned: Owned) -> ConsumerGroupDescribeResponse.Assignment:
         named = []
         for topic_id, held in owned.items():
-            topic = self._around.topics.find_id(topic_id)
+            topic = self.around.topics.find_id(topic_id)
             if topic is not None:
                 named.append(
                     ConsumerGroupDescribeResponse.TopicPartitions(

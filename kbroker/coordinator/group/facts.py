@@ -12,6 +12,24 @@ class Caller(NamedTuple):
     client_host: str = ""
 
 
+class Beating(Protocol):
+    """What the coordinator looks at in a Heartbeat, however it was read."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+
+
+class Committing(Protocol):
+    """And in an OffsetCommit, besides its offsets."""
+
+    group_id: str
+    generation_id_or_member_epoch: int
+    member_id: str
+    group_instance_id: str | None
+
+
 class TopicFacts(NamedTuple):
     name: str
     topic_id: bytes

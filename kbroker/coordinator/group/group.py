@@ -28,9 +28,11 @@ class Group(Protocol):
         ...
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, api_version: int
+        self, member_id: str, instance_id: str | None, epoch: int, api_version: int, *, transactional: bool = False
     ) -> PartitionCheck | None:
         """KafkaError unless this member may commit in its generation or member epoch. -1 and no id: no member.
+
+        In a transaction, older clients do not say who they are, and are believed (KIP-447).
 
         None: it may commit what it likes. A check: each partition has to pass it.
         """

@@ -8,6 +8,7 @@ from kbroker.coordinator.group import consumer_records as records
 from kbroker.coordinator.group.consumer import ConsumerGroup
 from kbroker.coordinator.group.consumer_settings import ConsumerSettings
 from kbroker.coordinator.group.facts import Caller
+from kbroker.coordinator.group.fencing import fence
 from kbroker.coordinator.group.member import (
     JOINING,
     LEAVING,
@@ -18,8 +19,9 @@ from kbroker.coordinator.group.member import (
     Owned,
     State,
 )
+from kbroker.coordinator.group.member_timers import JOIN, REBALANCE, SESSION, SYNC, disarm, timer
 from kbroker.coordinator.group.turn import Surroundings, Turn
-from kbroker.coordinator.step import Step, Timer
+from kbroker.coordinator.step import Step
 from kbroker.errors import (
     FencedInstanceIdError,
     FencedMemberEpochError,
@@ -32,7 +34,6 @@ from kbroker.errors import (
 from kbroker.protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 MEMBER_ID_FROM = 1  # version from which on the client makes the member id
-SESSION, REBALANCE = "consumer-session", "consumer-rebalance"
 
 Request = ConsumerGroupHeartbeatRequest
 Response = ConsumerGroupHeartbeatResponse
@@ -100,16 +101,21 @@ def on_heartbeat(group: ConsumerGroup, beat: Beat, token: object, around: Surrou
     """The group may be a new one that nobody has heard of yet: records make it."""
     request, step = beat.request, Step()
     settings = around.settings(group.group_id)
-    if len(group.members) >= settings.max_size and request.member_id not in group.members:
-        raise GroupMaxSizeReachedError(f"The group has its maximum of {settings.max_size} members.")
+    check_place(group, request.member_id, settings)
     before = _member(group, request, step)
     member = _updated(before, beat)
     reported = request.topic_partitions
     owned = None if reported is None else [(one.topic_id, one.partitions) for one in reported]
-    decided = Turn(group, before, beat.now_ms, step, around).take(member, owned)
+    turn = Turn(group, before, beat.now_ms, step, around)
+    decided = turn.take(member, owned)
     _time(group, decided, beat.now_ms, settings, step)
-    step.reply(token, _response(before, decided, request, settings))
+    step.reply(token, _response(before, decided, request, turn.interval_ms(decided)))
     return step
+
+
+def check_place(group: ConsumerGroup, member_id: str, settings: ConsumerSettings) -> None:
+    if len(group.members) >= settings.max_size and member_id not in group.members:
+        raise GroupMaxSizeReachedError(f"The group has its maximum of {settings.max_size} members.")
 
 
 def _member(group: ConsumerGroup, request: Request, step: Step) -> Member:
@@ -126,10 +132,9 @@ def _static_member(group: ConsumerGroup, request: Request, step: Step) -> Member
     assert request.instance_id is not None
     held = group.static_member(request.instance_id)
     if request.member_epoch != JOINING:
-        check_instance(held, request)
-        assert held is not None
-        check_epoch(held, request)
-        return held
+        member = checked_instance(held, request.instance_id, request.member_id)
+        check_epoch(member, request)
+        return member
     if held is None:
         return group.members.get(request.member_id) or Member(request.member_id)
     if held.classic is None and held.epoch != LEAVING_FOR_A_WHILE:
@@ -137,11 +142,13 @@ def _static_member(group: ConsumerGroup, request: Request, step: Step) -> Member
     return replace_static_member(group, held, request.member_id, step)
 
 
-def check_instance(held: Member | None, request: Request) -> None:
+def checked_instance(held: Member | None, instance_id: str, member_id: str) -> Member:
+    """Whoever holds the instance, if it is this member."""
     if held is None:
-        raise UnknownMemberIdError(f"Instance id {request.instance_id} is unknown.")
-    if held.member_id != request.member_id:
-        raise FencedInstanceIdError(f"Instance id {request.instance_id} belongs to member {held.member_id}.")
+        raise UnknownMemberIdError(f"Instance id {instance_id} is unknown.")
+    if held.member_id != member_id:
+        raise FencedInstanceIdError(f"Instance id {instance_id} belongs to member {held.member_id}.")
+    return held
 
 
 def replace_static_member(group: ConsumerGroup, held: Member, member_id: str, step: Step) -> Member:
@@ -153,8 +160,7 @@ def replace_static_member(group: ConsumerGroup, held: Member, member_id: str, st
         records.target_record(group.group_id, member_id, group.targets.get(held.member_id, NOTHING)),
         records.current_record(group.group_id, member),
     ]
-    for kind in (SESSION, REBALANCE):
-        step.disarm(Timer(kind, group.group_id, held.member_id))
+    disarm(step, group, held.member_id)
     return member
 
 
@@ -184,17 +190,15 @@ def _updated(member: Member, beat: Beat) -> Member:
 # ---- leaving ----
 
 
-def on_leave(group: ConsumerGroup, request: Request, token: object, around: Surroundings) -> Step:
+def on_leave(group: ConsumerGroup, request: Request, token: object, around: Surroundings, now_ms: int) -> Step:
     if request.instance_id is None:
         member = group.member(request.member_id)
     else:
         held = group.static_member(request.instance_id)
-        check_instance(held, request)
-        assert held is not None
-        member = held
+        member = checked_instance(held, request.instance_id, request.member_id)
         if request.member_epoch == LEAVING_FOR_A_WHILE:
             return _leave_for_a_while(group, member, token)
-    step = fence(group, [member], around)
+    step = fence(group, [member], around, now_ms)
     step.reply(token, Response(member_id=request.member_id, member_epoch=request.member_epoch))
     return step
 
@@ -208,61 +212,36 @@ def _leave_for_a_while(group: ConsumerGroup, member: Member, token: object) -> S
     return step
 
 
-def fence(group: ConsumerGroup, members: list[Member], around: Surroundings) -> Step:
-    """They are out, and what they had is free."""
-    step = Step()
-    for one in members:
-        step.records += records.member_tombstones(group.group_id, one.member_id)
-    for pattern in sorted({one.expression for one in members if one.expression}):
-        if group.expression_users[pattern] == sum(one.expression == pattern for one in members):
-            step.records.append(records.expression_tombstone(group.group_id, pattern))
-    names = group.topic_names(members)
-    step.records.append(records.epoch_record(group.group_id, group.epoch + 1, around.hashes.of(names)))
-    for one in members:
-        for kind in (SESSION, REBALANCE):
-            step.disarm(Timer(kind, group.group_id, one.member_id))
-    return step
-
-
 # ---- time ----
 
 
 def _time(group: ConsumerGroup, member: Member, now_ms: int, settings: ConsumerSettings, step: Step) -> None:
-    step.arm(Timer(SESSION, group.group_id, member.member_id), now_ms + settings.session_timeout_ms)
+    step.arm(timer(SESSION, group, member.member_id), now_ms + settings.session_timeout_ms)
     held = group.members.get(member.member_id)
+    if held is not None and held.classic is not None:  # it has changed its protocol
+        group.awaited.discard(member.member_id)
+        step.disarm(timer(JOIN, group, member.member_id))
+        step.disarm(timer(SYNC, group, member.member_id))
     state, epoch = (held.state, held.epoch) if held is not None else (State.STABLE, JOINING)
     if member.state == State.UNREVOKED_PARTITIONS:
         if state != State.UNREVOKED_PARTITIONS or epoch != member.epoch or _moved(held, member):
-            step.arm(Timer(REBALANCE, group.group_id, member.member_id), now_ms + member.rebalance_timeout_ms)
+            step.arm(timer(REBALANCE, group, member.member_id), now_ms + member.rebalance_timeout_ms)
     elif state == State.UNREVOKED_PARTITIONS:
-        step.disarm(Timer(REBALANCE, group.group_id, member.member_id))
+        step.disarm(timer(REBALANCE, group, member.member_id))
 
 
 def _moved(held: Member | None, member: Member) -> bool:
     return held is None or (held.assigned, held.revoking) != (member.assigned, member.revoking)
 
 
-def on_session_expired(group: ConsumerGroup, member_id: str, around: Surroundings) -> Step:
-    member = group.members.get(member_id)
-    return Step() if member is None else fence(group, [member], around)
-
-
-def on_rebalance_expired(group: ConsumerGroup, member_id: str, around: Surroundings) -> Step:
-    """It was told to give partitions up and did not, for as long as it said that a rebalance may take it."""
-    member = group.members.get(member_id)
-    if member is None or member.state != State.UNREVOKED_PARTITIONS:
-        return Step()
-    return fence(group, [member], around)
-
-
 # ---- the answer ----
 
 
-def _response(before: Member, member: Member, request: Request, settings: ConsumerSettings) -> Response:
+def _response(before: Member, member: Member, request: Request, interval_ms: int) -> Response:
     response = Response(
         member_id=member.member_id,
         member_epoch=member.epoch,
-        heartbeat_interval_ms=settings.heartbeat_interval_ms,
+        heartbeat_interval_ms=interval_ms,
     )
     full = (
         request.rebalance_timeout_ms != -1

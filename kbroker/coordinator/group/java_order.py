@@ -14,6 +14,7 @@ from kbroker.coordinator.placement import java_hash
 
 T = TypeVar("T", str, bytes)
 _FIRST_BUCKETS = 16
+_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio
 
 
 @lru_cache(maxsize=65_536)
@@ -28,6 +29,20 @@ def _uuid_hash(topic_id: bytes) -> int:
 
 def member_order(member_ids: Collection[str]) -> list[str]:
     return _ordered(member_ids, _text_hash)
+
+
+def record_order(member_ids: Collection[str]) -> list[str]:
+    """The order in which Kafka goes through a group to write all of it: another table of its, and another hash."""
+    bits = 1
+    while len(member_ids) * 3 > 4 << bits:
+        bits += 1
+
+    def place(member_id: str) -> int:
+        return (java_hash(member_id) * _GOLDEN & 0xFFFFFFFFFFFFFFFF) >> (64 - bits)
+
+    order = member_order(member_ids)
+    order.reverse()  # within a bucket, the youngest first
+    return sorted(order, key=place)
 
 
 def topic_order(topic_ids: Collection[bytes]) -> list[bytes]:

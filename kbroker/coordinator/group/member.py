@@ -9,6 +9,7 @@ from typing import NamedTuple
 from kbroker.protocol.records import ConsumerGroupMemberMetadataValue
 
 ClassicMetadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
+ClassicProtocol = ConsumerGroupMemberMetadataValue.ClassicProtocol
 
 Assignment = Mapping[bytes, frozenset[int]]  # topic id -> partitions
 Owned = Mapping[bytes, Mapping[int, int]]  # topic id -> partition -> the epoch in which it was assigned

@@ -32,7 +32,8 @@ NOTHING = {}
 class Offsets:
     def __init__(self) -> None:
         self._by_group: dict[str, dict[Place, Committed]] = {}
-        self._pending: dict[int, dict[str, dict[Place, Committed]]] = {}  # by producer id, then group
+        # By producer id, then group. None: committed outside of the transaction since, which counts.
+        self._pending: dict[int, dict[str, dict[Place, Committed | None]]] = {}
         self._of_topic: dict[str, int] = {}  # how many offsets are committed in it, by all groups
 
     def of_group(self, group_id: str) -> Mapping[Place, Committed]:
@@ -76,9 +77,18 @@ class Offsets:
             value.topic_id,
         )
         if producer_id == NO_PRODUCER:
-            self._hold(self._by_group.setdefault(key.group, {}), place, committed)
+            self.hold(key.group, ((place, committed),))
         else:
             self._pending.setdefault(producer_id, {}).setdefault(key.group, {})[place] = committed
+
+    def hold(self, group_id: str, commits: Iterable[tuple[Place, Committed]]) -> None:
+        """What apply() does for records without a producer, of one group that is there."""
+        held = self._by_group.setdefault(group_id, {})
+        for place, committed in commits:
+            self._hold(held, place, committed)
+            for groups in self._pending.values():
+                if place in groups.get(group_id, NOTHING):
+                    groups[group_id][place] = None
 
     def apply_end(self, producer_id: int, *, commit: bool) -> list[str]:
         """A transaction's marker; the groups it was about."""
@@ -87,7 +97,7 @@ class Offsets:
             for group_id, places in groups.items():
                 held = self._by_group.setdefault(group_id, {})
                 for place, committed in places.items():
-                    if place not in held or held[place].commit_timestamp <= committed.commit_timestamp:
+                    if committed is not None:
                         self._hold(held, place, committed)
         return list(groups)
 
@@ -98,13 +108,18 @@ class Offsets:
 
     def _forget(self, group_id: str, place: Place) -> None:
         """A tombstone ends what was committed and what was about to be."""
-        for homes in [self._by_group, *self._pending.values()]:
-            places = homes.get(group_id)
-            if places is not None:
-                if places.pop(place, None) is not None and homes is self._by_group:
-                    self._release(place[0])
-                if not places:
-                    del homes[group_id]
+        places = self._by_group.get(group_id)
+        if places is not None:
+            if places.pop(place, None) is not None:
+                self._release(place[0])
+            if not places:
+                del self._by_group[group_id]
+        for groups in self._pending.values():
+            pending = groups.get(group_id)
+            if pending is not None:
+                pending.pop(place, None)
+                if not pending:
+                    del groups[group_id]
         self._pending = {producer: groups for producer, groups in self._pending.items() if groups}
 
     def _release(self, topic: str) -> None:

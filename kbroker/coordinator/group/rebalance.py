@@ -19,7 +19,7 @@ from kbroker.coordinator.group.classic import (
     Protocols,
     session_timer,
 )
-from kbroker.coordinator.group.facts import Caller
+from kbroker.coordinator.group.facts import Beating, Caller
 from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.group.settings import GroupSettings
 from kbroker.coordinator.step import Step, Timer
@@ -92,6 +92,11 @@ class Rebalances:
         self._settings = settings
         self._given_out: dict[tuple[str, str], None] = {}  # pending ids of all groups, the oldest first
         self._given_out_bytes = 0
+        self._arriving: dict[str, ClassicGroup] = {}  # groups that come back from the consumer protocol
+
+    @property
+    def max_size(self) -> int:
+        return self._settings.max_size
 
     # ---- JoinGroup ----
 
@@ -122,7 +127,7 @@ class Rebalances:
         elif request.group_instance_id is None and api_version >= MEMBER_ID_REQUIRED_FROM:
             self._give_out(step, group, member_id)
             step.arm(session_timer(group.group_id, member_id), now_ms + request.session_timeout_ms)
-            step.reply(joining.token, _refused(MemberIdRequiredError, member_id))
+            step.reply(joining.token, refused(MemberIdRequiredError, member_id))
         else:
             self._add(step, group, member_id, joining, now_ms)
         return step
@@ -149,7 +154,7 @@ class Rebalances:
         self._forget(group, member_id)
         group.remove(member_id)
         step.disarm(session_timer(group.group_id, member_id))
-        step.reply(joining.token, _refused(GroupMaxSizeReachedError))
+        step.reply(joining.token, refused(GroupMaxSizeReachedError))
         self._maybe_complete(step, group, now_ms)
 
     def _join_known(self, step: Step, group: ClassicGroup, joining: Joining, now_ms: int) -> None:
@@ -180,7 +185,7 @@ class Rebalances:
             client_id=joining.caller.client_id,
             client_host=joining.caller.client_host,
             session_timeout_ms=request.session_timeout_ms,
-            rebalance_timeout_ms=_rebalance_timeout(request),
+            rebalance_timeout_ms=rebalance_timeout(request),
             protocols=joining.protocols,
         )
         member.is_new = True
@@ -194,8 +199,8 @@ class Rebalances:
     def _update(self, step: Step, group: ClassicGroup, member: Member, joining: Joining) -> None:
         group.speak(member, joining.protocols)
         member.session_timeout_ms = joining.request.session_timeout_ms
-        member.rebalance_timeout_ms = _rebalance_timeout(joining.request)
-        earlier = _refused(UnknownMemberIdError, member.member_id)
+        member.rebalance_timeout_ms = rebalance_timeout(joining.request)
+        earlier = refused(UnknownMemberIdError, member.member_id)
         self._answer_join(step, group, member, earlier)  # it asked twice, and the first has nobody to hear it
         group.park_join(member, joining.token)
 
@@ -204,7 +209,7 @@ class Rebalances:
         assert joining.request.group_instance_id is not None
         member = group.members[group.static_ids[joining.request.group_instance_id]]
         leader_before = group.leader_id
-        self._answer_join(step, group, member, _refused(FencedInstanceIdError, member.member_id))
+        self._answer_join(step, group, member, refused(FencedInstanceIdError, member.member_id))
         self._answer_sync(step, member, SyncGroupResponse(error_code=FencedInstanceIdError.code))
         step.disarm(member.session_timer)
         group.replace(member, member_id)
@@ -279,7 +284,7 @@ class Rebalances:
             self._complete(step, group, now_ms)
 
     def _expel(self, step: Step, group: ClassicGroup, member: Member) -> None:
-        self._answer_join(step, group, member, _refused(UnknownMemberIdError))
+        self._answer_join(step, group, member, refused(UnknownMemberIdError))
         self._answer_sync(step, member, SyncGroupResponse(error_code=UnknownMemberIdError.code))
         group.remove(member.member_id)
 
@@ -350,6 +355,13 @@ class Rebalances:
     # ---- Heartbeat, LeaveGroup ----
 
     def on_heartbeat(self, token: object, group: ClassicGroup | None, request: HeartbeatRequest, now_ms: int) -> Step:
+        code, session = self.beat(group, request, now_ms)
+        step = Step(timers=[session])
+        step.reply(token, HeartbeatResponse(error_code=code))
+        return step
+
+    def beat(self, group: ClassicGroup | None, request: Beating, now_ms: int) -> tuple[int, tuple[Timer, int]]:
+        """The error code that answers it, and until when the member's session lasts now."""
         if not request.group_id:
             raise InvalidGroupIdError()
         if group is None:
@@ -357,15 +369,13 @@ class Rebalances:
         group.check_member(request.member_id, request.group_instance_id)
         if request.generation_id != group.generation_id:
             raise IllegalGenerationError()
-        step = Step()
-        self.keep_alive(step, group, request.member_id, now_ms)
         code = RebalanceInProgressError.code if group.state == PREPARING else 0
-        step.reply(token, HeartbeatResponse(error_code=code))
-        return step
+        return code, self.session(group, request.member_id, now_ms)
 
-    def keep_alive(self, step: Step, group: ClassicGroup, member_id: str, now_ms: int) -> None:
+    def session(self, group: ClassicGroup, member_id: str, now_ms: int) -> tuple[Timer, int]:
+        """The member was heard: until when its session lasts."""
         member = group.members[member_id]
-        step.arm(member.session_timer, now_ms + member.session_timeout_ms)
+        return member.session_timer, now_ms + member.session_timeout_ms
 
     def on_leave(self, token: object, group: ClassicGroup | None, request: LeaveGroupRequest, now_ms: int) -> Step:
         """In the form of version 3 and later."""
@@ -447,12 +457,36 @@ class Rebalances:
         else:
             self._complete(step, group, now_ms)
 
-    def on_loaded(self, step: Step, group: ClassicGroup, now_ms: int) -> None:
+    def on_loaded(self, step: Step, group: ClassicGroup, now_ms: int, *, rebalance: bool) -> None:
         """Nobody knows how long its members have not been heard: each gets a whole session."""
         for member in group.members.values():
             step.arm(member.session_timer, now_ms + member.session_timeout_ms)
-        if len(group.members) > self._settings.max_size:
+        if rebalance or len(group.members) > self._settings.max_size:
             self._prepare(step, group, now_ms)
+
+    # ---- from one protocol to the other ----
+
+    def take_over(self, step: Step, group: ClassicGroup, now_ms: int, *, rebalance: bool) -> None:
+        """The group was a consumer group; it is there when its record is."""
+        self._arriving[group.group_id] = group
+        if rebalance:
+            self._prepare(step, group, now_ms)
+
+    def arrived(self, group_id: str) -> ClassicGroup:
+        """The group that a record tells of while there is no classic one of its name."""
+        return self._arriving.pop(group_id, None) or ClassicGroup(group_id)
+
+    def give_away(self, step: Step, group: ClassicGroup) -> None:
+        """The group becomes a consumer group: whoever waits is told to come again, there."""
+        self.forget_group(step, group)
+        step.disarm(Timer(JOIN, group.group_id))
+        step.disarm(Timer(SYNC, group.group_id))
+        for member in group.members.values():
+            step.disarm(member.session_timer)
+            if member.join_token is not None:
+                step.reply(member.join_token, refused(RebalanceInProgressError, member.member_id))
+            if member.sync_token is not None:
+                step.reply(member.sync_token, SyncGroupResponse(error_code=RebalanceInProgressError.code))
 
     # ---- ids given out ----
 
@@ -492,7 +526,7 @@ class Rebalances:
             step.reply(token, answer)
 
 
-def _rebalance_timeout(request: JoinGroupRequest) -> int:
+def rebalance_timeout(request: JoinGroupRequest) -> int:
     return request.session_timeout_ms if request.rebalance_timeout_ms == NO_TIMEOUT else request.rebalance_timeout_ms
 
 
@@ -504,7 +538,7 @@ def _differ(told: str | None, known: str | None) -> bool:
     return told is not None and known is not None and told != known
 
 
-def _refused(error: type[KafkaError], member_id: str = "") -> JoinGroupResponse:
+def refused(error: type[KafkaError], member_id: str = "") -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error.code, member_id=member_id, protocol_name=None)
 
 

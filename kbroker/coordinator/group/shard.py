@@ -3,26 +3,30 @@
 `on_*` read and decide, and give a Step; `apply` alone changes what lasts, live and when the partition is read again. An
 `on_*` that raises a KafkaError has changed nothing: it is the answer to whoever asked.
 
-This module only hands out: rebalance.py decides on the classic protocol, commits.py on offsets, admin.py for operators.
+This module only hands out: rebalance.py decides on the classic protocol, consumers.py on the other, mixed.py where a
+member of the one is in a group of the other, commits.py on offsets, admin.py for operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from kbroker.coordinator.group import mixed
 from kbroker.coordinator.group.admin import delete_group, describe_group, list_groups
 from kbroker.coordinator.group.classic import DEAD, ClassicGroup
 from kbroker.coordinator.group.commits import Commits
+from kbroker.coordinator.group.consumer import ConsumerGroup
 from kbroker.coordinator.group.consumer_settings import ConsumerSettings
 from kbroker.coordinator.group.consumers import CONSUMER_KEYS, ConsumerGroups
 from kbroker.coordinator.group.expressions import Expressions, NoExpressions
-from kbroker.coordinator.group.facts import Caller, Topics
+from kbroker.coordinator.group.facts import Beating, Caller, Committing, Topics
 from kbroker.coordinator.group.group import Group
-from kbroker.coordinator.group.offsets import Offsets
+from kbroker.coordinator.group.migration import leaves_unread
+from kbroker.coordinator.group.offsets import Committed, Offsets, Place
 from kbroker.coordinator.group.rebalance import Joining, Rebalances
 from kbroker.coordinator.group.settings import GroupSettings
-from kbroker.coordinator.step import NO_PRODUCER, Record, Step, Timer
-from kbroker.errors import InconsistentGroupProtocolError, UnknownMemberIdError
+from kbroker.coordinator.step import NO_PRODUCER, Producing, Record, Step, Timer
+from kbroker.errors import KafkaError, UnknownMemberIdError
 from kbroker.protocol.messages import (
     DeleteGroupsResponse,
     HeartbeatRequest,
@@ -34,6 +38,7 @@ from kbroker.protocol.messages import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
     SyncGroupRequest,
+    TxnOffsetCommitRequest,
 )
 from kbroker.protocol.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 
@@ -49,10 +54,13 @@ class GroupShard:
         consumer_settings: Callable[[str], ConsumerSettings] = lambda group_id: ConsumerSettings(),
     ) -> None:
         self.groups: dict[str, Group] = {}
-        self.consumers = ConsumerGroups(self.groups, topics, expressions or NoExpressions(), consumer_settings)
         self.offsets = Offsets()
+        self.metadata_max = settings.offset_metadata_max_bytes  # characters, whatever the setting is called
         self._settings = settings
         self._rebalances = Rebalances(self.groups, settings)
+        self.consumers = ConsumerGroups(
+            self.groups, topics, expressions or NoExpressions(), consumer_settings, self._rebalances
+        )
         self._commits = Commits(self.groups, self.offsets, self._rebalances, settings, topics)
 
     # ---- what lasts ----
@@ -79,7 +87,7 @@ class GroupShard:
                 del self.groups[group_id]
             return
         if not isinstance(group, ClassicGroup):
-            group = self.groups[group_id] = ClassicGroup(group_id)
+            group = self.groups[group_id] = self._rebalances.arrived(group_id)
         group.adopt(value)
 
     def apply_end(self, producer_id: int, *, commit: bool) -> None:
@@ -96,7 +104,8 @@ class GroupShard:
         step.arm(EXPIRY, now_ms + self._settings.offsets_retention_check_interval_ms)
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
-                self._rebalances.on_loaded(step, group, now_ms)
+                unread = leaves_unread(group, self.consumers.around.topics)
+                self._rebalances.on_loaded(step, group, now_ms, rebalance=unread)
         step.add(self.consumers.on_loaded(now_ms))
         return step
 
@@ -127,32 +136,55 @@ class GroupShard:
 
     # ---- the classic protocol ----
 
-    def _classic(self, group_id: str) -> ClassicGroup | None:
+    def _found(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
         group = self.groups.get(group_id)
-        if group is not None and not isinstance(group, ClassicGroup):
+        if not isinstance(group, ClassicGroup | ConsumerGroup | None):
             raise UnknownMemberIdError()
         return group
 
     def on_join_group(self, token: object, request: JoinGroupRequest, caller: Caller, unique: str, now_ms: int) -> Step:
-        """`unique` makes the id of a member that has none."""
-        group = self.groups.get(request.group_id)
-        if group is not None and not isinstance(group, ClassicGroup):
-            raise InconsistentGroupProtocolError()
-        return self._rebalances.on_join(group, Joining.of(token, request, caller, unique), now_ms)
+        """`unique` makes the id of a member that has none. An empty consumer group makes room for a classic one."""
+        joining = Joining.of(token, request, caller, unique)
+        group = self._found(request.group_id)
+        if not isinstance(group, ConsumerGroup):
+            return self._rebalances.on_join(group, joining, now_ms)
+        self._rebalances.check_join(request)
+        if not group.is_empty:
+            return mixed.on_join(group, joining, now_ms, self.consumers.around)
+        step = Step(group.tombstones())
+        step.add(self._rebalances.on_join(None, joining, now_ms))
+        return step
 
     def on_sync_group(self, token: object, request: SyncGroupRequest, caller: Caller, now_ms: int) -> Step:
-        return self._rebalances.on_sync(token, self._classic(request.group_id), request, now_ms)
+        group = self._found(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return mixed.on_sync(token, group, request, now_ms, self.consumers.around)
+        return self._rebalances.on_sync(token, group, request, now_ms)
 
     def on_heartbeat(self, token: object, request: HeartbeatRequest, caller: Caller, now_ms: int) -> Step:
-        return self._rebalances.on_heartbeat(token, self._classic(request.group_id), request, now_ms)
+        group = self._found(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return mixed.on_heartbeat(token, group, request, now_ms)
+        return self._rebalances.on_heartbeat(token, group, request, now_ms)
 
     def on_leave_group(self, token: object, request: LeaveGroupRequest, caller: Caller, now_ms: int) -> Step:
-        return self._rebalances.on_leave(token, self._classic(request.group_id), request, now_ms)
+        group = self._found(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return mixed.on_leave(token, group, request, now_ms, self.consumers.around)
+        return self._rebalances.on_leave(token, group, request, now_ms)
 
     # ---- offsets ----
 
     def on_offset_commit(self, token: object, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> Step:
         return self._commits.on_commit(token, request, caller, now_ms)
+
+    def on_txn_offset_commit(
+        self, token: object, request: TxnOffsetCommitRequest, caller: Caller, guard: int, now_ms: int
+    ) -> Step:
+        """Its records belong to the producer's transaction, and count from its commit on."""
+        step = self._commits.on_txn_commit(token, request, caller, now_ms)
+        step.producer = Producing(request.producer_id, request.producer_epoch, guard)
+        return step
 
     def on_offset_fetch(
         self, token: object, wanted: OffsetFetchRequest.Group, caller: Caller, *, require_stable: bool
@@ -165,6 +197,28 @@ class GroupShard:
 
     def on_topics_deleted(self, names: Iterable[str]) -> Step:
         return self._commits.on_topics_deleted(names)
+
+    # ---- the short way ----
+    # For requests that are as they almost always are: the edge reads them and writes their records and answers without
+    # making messages, and asks here only what has to be decided. None sends a request the long way, through on_*().
+
+    def admit_commit(self, asked: Committing, api_version: int, now_ms: int) -> Sequence[tuple[Timer, int]] | None:
+        """Every offset may be committed if its partition is there: the timers to arm."""
+        return self._commits.admit(asked, api_version, now_ms)
+
+    def apply_commit(self, group_id: str, commits: Iterable[tuple[Place, Committed]]) -> None:
+        """As apply() does with the records of an admitted commit."""
+        self.offsets.hold(group_id, commits)
+
+    def admit_heartbeat(self, asked: Beating, now_ms: int) -> tuple[int, tuple[Timer, int]] | None:
+        """The error code to answer, and until when the session lasts."""
+        group = self.groups.get(asked.group_id)
+        if not isinstance(group, ClassicGroup):
+            return None
+        try:
+            return self._rebalances.beat(group, asked, now_ms)
+        except KafkaError:
+            return None
 
     # ---- operators ----
 

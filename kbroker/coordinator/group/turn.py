@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kbroker.coordinator.group import consumer_records as records
+from kbroker.coordinator.group import pace
 from kbroker.coordinator.group.assignors import ASSIGNORS
 from kbroker.coordinator.group.assignors.spec import Wish
 from kbroker.coordinator.group.consumer import ConsumerGroup
@@ -20,6 +21,7 @@ from kbroker.coordinator.group.facts import Topics
 from kbroker.coordinator.group.java_order import member_order
 from kbroker.coordinator.group.member import NOTHING, Assignment, Expression, Member
 from kbroker.coordinator.group.metadata_hash import MetadataHashes
+from kbroker.coordinator.group.rebalance import Rebalances
 from kbroker.coordinator.group.reconcile import Reported, Situation, reconciled
 from kbroker.coordinator.step import Step
 
@@ -31,6 +33,7 @@ class Surroundings(NamedTuple):
     hashes: MetadataHashes
     expressions: Expressions
     settings: Callable[[str], ConsumerSettings]  # of a group
+    rebalances: Rebalances  # of groups that go back to the classic protocol
 
 
 class Turn:
@@ -44,28 +47,53 @@ class Turn:
         self._around = around
         self._settings = around.settings(group.group_id)
         self._expressions = dict(group.expressions)
+        self.changed = False  # the member asks for something else than before
+        self.epoch = group.epoch  # as it is afterwards, as are the next two
+        self.target_epoch = group.target_epoch
+        self.target_timestamp = group.target_timestamp
 
     def take(self, member: Member, reported: Reported) -> Member:
         """The member asks for this now and says what it owns; how it is afterwards. What changed is in the step."""
-        group, before = self._group, self._before
+        self.epoch = self._ask(member)
+        target = self._group.target_of(member)
+        if self.epoch > self.target_epoch and self._may_assign():
+            target = self._assign(self.epoch, member)
+            self.target_epoch, self.target_timestamp = self.epoch, self._now_ms
+        return self._move(member, target, reported)
+
+    def hand_over(self, member: Member, reported: Reported) -> Member:
+        """The same in a group that ends with it: there is no new target, and none at all for other wishes."""
+        self._ask(member)
+        if self.changed:
+            return member
+        return self._move(member, self._group.target_of(member), reported)
+
+    def interval_ms(self, member: Member) -> int:
+        """How soon the member shall come again, being now as it is."""
+        settled = self.epoch == self.target_epoch and member.is_reconciled_to(self.target_epoch)
+        age_ms = self._now_ms - self.target_timestamp
+        return pace.interval_ms(self._settings.heartbeat_interval_ms, age_ms, settled=settled)
+
+    def _ask(self, member: Member) -> int:
+        before = self._before
         if member != before:
-            self._step.records.append(records.member_record(group.group_id, member))
-        changed = member.topics != before.topics or member.expression != before.expression
-        epoch = self._next_epoch(member, changed=changed)
-        target_epoch, target = group.target_epoch, group.target_of(member)
-        if epoch > target_epoch and self._may_assign():
-            target_epoch, target = epoch, self._assign(epoch, member)
-        if not changed and member.is_reconciled_to(target_epoch):
+            self._step.records.append(records.member_record(self._group.group_id, member))
+        self.changed = member.topics != before.topics or member.expression != before.expression
+        return self._next_epoch(member, changed=self.changed)
+
+    def _move(self, member: Member, target: Assignment, reported: Reported) -> Member:
+        group, target_epoch = self._group, self.target_epoch
+        if not self.changed and member.is_reconciled_to(target_epoch):
             return member
         wanted = topic_ids(member, self._expressions, self._around.topics)
-        moved = reconciled(member, Situation(target_epoch, target, wanted, group.is_owned, reported, changed))
+        moved = reconciled(member, Situation(target_epoch, target, wanted, group.is_owned, reported, self.changed))
         if moved != member:
             self._step.records.append(records.current_record(group.group_id, moved))
         return moved
 
     def _next_epoch(self, member: Member, *, changed: bool) -> int:
         group = self._group
-        changed = self._resolve(member) or changed
+        changed = self._resolve(member) or changed or group.is_partial
         if not changed and not group.stale_topics:
             return group.epoch
         group.stale_topics = False

@@ -1,6 +1,6 @@
 """Any run of changes leaves what a dictionary of lists would hold; what is refused leaves everything as it was."""
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kbroker.cluster.configs import Alteration, Change, Operation, alter_configs, dynamic_of
@@ -69,7 +69,13 @@ def expected(model: Model, place: tuple[int, str], wanted: list[Change], whole: 
     return None if brokers.get("log.retention.ms") == "0" else held  # what holds for this broker in the end is judged
 
 
+def of_brokers(name: str, *retention_ms: str) -> tuple[tuple[int, str], list[Change], bool]:
+    return (BROKER, name), [Change("log.retention.ms", one) for one in retention_ms], True
+
+
 @given(st.lists(changes(), max_size=12))
+@example([of_brokers("1", "1"), of_brokers("", "0"), of_brokers("1")])  # what was hidden would hold
+@example([of_brokers("1", "1"), of_brokers("", "0"), of_brokers("1", "2"), of_brokers(""), of_brokers("1")])
 @settings(deadline=None)
 def test_a_run_of_changes_leaves_what_the_model_holds(steps: list[tuple[tuple[int, str], list[Change], bool]]) -> None:
     config, model = Config(), Model()

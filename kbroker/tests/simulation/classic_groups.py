@@ -11,11 +11,9 @@ may be elected anew at any moment: then whoever waits is sent away and the shard
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import random
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +39,7 @@ from kbroker.protocol.messages import (
     SyncGroupRequest,
 )
 from kbroker.protocol.records import ConsumerProtocolSubscription
+from kbroker.tests.simulation.seeds import main
 from kbroker.tests.unit.coordinator.stage import Stage
 
 GROUP = "g"
@@ -407,22 +406,5 @@ def run(seed: int) -> None:
     assert world.stage.timers.due(1 << 62) == [EXPIRY], "a timer was left behind"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="classic groups under troubled clients")
-    parser.add_argument("--seeds", type=int, default=100)
-    parser.add_argument("--seed", type=int, help="this one only")
-    wanted = parser.parse_args()
-    seeds = range(wanted.seeds) if wanted.seed is None else [wanted.seed]
-    began = time.monotonic()
-    for seed in seeds:
-        try:
-            run(seed)
-        except Exception:
-            print(f"seed {seed} failed; again with --seed {seed}", file=sys.stderr)
-            raise
-    print(f"{len(seeds)} seeds of classic groups held in {time.monotonic() - began:.0f} s")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("classic groups", "troubled clients", run))

@@ -11,6 +11,7 @@ every member that lives reaches the target and all partitions are read.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -18,6 +19,7 @@ from kbroker.coordinator.group.consumer_settings import ConsumerSettings
 from kbroker.coordinator.group.facts import Caller
 from kbroker.errors import (
     FencedMemberEpochError,
+    GroupIdNotFoundError,
     GroupMaxSizeReachedError,
     KafkaError,
     UnknownMemberIdError,
@@ -67,7 +69,7 @@ class Client:
 
     def hear(self, answer: Response | KafkaError) -> None:
         self.missed = False
-        if isinstance(answer, FencedMemberEpochError | UnknownMemberIdError):
+        if isinstance(answer, FencedMemberEpochError | UnknownMemberIdError | GroupIdNotFoundError):
             self.epoch, self.reads = 0, set()
         elif isinstance(answer, Response):
             self.epoch = answer.member_epoch
@@ -86,8 +88,9 @@ class Simulation:
         for name in NAMES[: self.random.randint(1, 3)]:
             self.world.change_topic(name, self.random.randint(1, 6))
 
-    def run(self, events: int = 60) -> None:
-        moves = [
+    def moves(self) -> list[tuple[Callable[[], None], int]]:
+        """What may happen, and how often beside the others."""
+        return [
             (self._join, 4),
             (self._beat, 14),
             (self._lose_answer, 3),
@@ -102,6 +105,9 @@ class Simulation:
             (self._change_topics, 1),
             (self._reload, 1),
         ]
+
+    def run(self, events: int = 60) -> None:
+        moves = self.moves()
         for event in range(events):
             (move,) = self.random.choices([one for one, _ in moves], [weight for _, weight in moves])
             move()
@@ -179,8 +185,9 @@ class Simulation:
             heir.hear(answer)
             self.clients.append(heir)
         else:
-            assert isinstance(answer, UnreleasedInstanceIdError | GroupMaxSizeReachedError), answer
-            assert client.alive or isinstance(answer, GroupMaxSizeReachedError), "the instance was given up"
+            refused = (GroupMaxSizeReachedError, GroupIdNotFoundError)  # the second: by a classic group
+            assert isinstance(answer, (UnreleasedInstanceIdError, *refused)), answer
+            assert client.alive or isinstance(answer, refused), "the instance was given up"
 
     def _join_again(self) -> None:
         client = self._some()
@@ -271,7 +278,9 @@ class Simulation:
                     assert other == client.member_id, f"{place} is read by {other} and by {client.member_id}"
 
     def check_log(self) -> None:
-        assert lasting(self.world.replayed()) == lasting(self.world.shard), "the log tells another story"
+        told, known = lasting(self.world.replayed()), lasting(self.world.shard)
+        assert {group_id: told.get(group_id) for group_id in known} == known, "the log tells another story"
+        assert self.world.replayed().groups.keys() == self.world.shard.groups.keys()
 
     def settle(self) -> None:
         """Nothing happens any more but heartbeats; those that died time out."""
@@ -281,6 +290,13 @@ class Simulation:
                 if client.alive:
                     self._exchange(client)
                     self.check()
+            self.rest()
+        self.settled()
+
+    def rest(self) -> None:
+        """What members of another kind do meanwhile."""
+
+    def settled(self) -> None:
         group = self.world.group()
         living = {one.member_id for one in self.clients if one.alive}
         if group is None:
@@ -300,14 +316,14 @@ class Simulation:
         assert set(read) == there, "a partition is read by nobody"
 
 
-def main() -> None:
+def campaign(kind: type[Simulation]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=10_000)
     chosen = parser.parse_args()
     for seed in range(chosen.first, chosen.first + chosen.seeds):
         try:
-            Simulation(seed).run()
+            kind(seed).run()
         except BaseException:
             print(f"seed {seed} failed")
             raise
@@ -315,4 +331,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    campaign(Simulation)

@@ -52,6 +52,10 @@ def test_a_directory_tells_whose_it_is_and_whether_it_is_open(tmp_path: Path) ->
     assert code == 0, output
     assert "node 1" in line_about("data directory", output)
     assert "clean" in line_about("last stop", output)
+    (tmp_path / f"t-0.{'0' * 32}-stray").mkdir()
+    code, output = doctor(tmp_path, free_port())
+    assert code == 0, output
+    assert f"t-0.{'0' * 32}-stray belongs to no topic" in line_about("stray", output)
 
 
 def test_a_directory_that_is_none_or_broken_is_found(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
+from typing import Any
 
 from kbroker.cluster.image import ClusterImage
 from kbroker.cluster.topics import NewTopic, Rules, create_topics
@@ -59,3 +60,18 @@ def with_topics(image: ClusterImage, *topics: NewTopic) -> ClusterImage:
     for record in decision.records:
         image.apply(record)
     return image
+
+
+class Lines:
+    """Of the log: which partitions it called offline."""
+
+    def __init__(self) -> None:
+        self.offline: list[tuple[str, int]] = []
+
+    def info(self, event: str, **fields: Any) -> None: ...
+
+    def warning(self, event: str, **fields: Any) -> None: ...
+
+    def error(self, event: str, cause: BaseException | None = None, **fields: Any) -> None:
+        if event == "a partition is offline":
+            self.offline.append((fields["topic"], fields["partition"]))

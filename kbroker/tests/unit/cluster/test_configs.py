@@ -186,6 +186,21 @@ def test_a_step_is_measured_from_what_holds_now() -> None:
     threads = [broker(Change("num.io.threads", str(count))) for count in (16, 32, 8)]
     assert [change(image, one)[0][0] for one in threads] == [0, 0, REFUSED]
     assert change(image, broker(Change("num.io.threads", "16"), name="")) == [(0, None)]  # the broker's own still holds
+    assert change(image, broker(Change("num.io.threads", "", DELETE))) == [(0, None)]  # 32 to everybody's 16
+    assert change(image, broker(Change("num.io.threads", "32"))) == [(0, None)]
+    assert change(image, broker(Change("num.io.threads", "", DELETE), name="")) == [(0, None)]
+    assert change(image, broker(Change("num.io.threads", "", DELETE)))[0][0] == REFUSED  # 32 to the file's 8
+
+
+def test_what_is_taken_away_must_not_uncover_what_would_be_refused() -> None:
+    image = given()
+    assert change(image, broker(Change("log.retention.ms", "1"))) == [(0, None)]
+    assert change(image, broker(Change("log.retention.ms", "0"), name="")) == [(0, None)]
+    assert change(image, broker(Change("log.retention.ms", None, DELETE)))[0][0] == REFUSED
+    assert image.broker_configs(1) == {"log.retention.ms": "1"}
+    image.apply(ConfigRecord(resource_type=4, resource_name="1", name="log.retention.ms", value=None))
+    assert change(image, broker(Change("log.cleaner.threads", None, DELETE))) == [(0, None)]  # it is odd already
+    assert change(image, broker(Change("log.retention.ms", None, DELETE), name="")) == [(0, None)]
 
 
 def test_compaction_lags_are_compared_with_those_of_the_broker_at_run_time() -> None:

@@ -105,7 +105,11 @@ def test_an_older_directory_is_raised_and_nothing_is_lowered() -> None:
     image = ClusterImage()
     image.apply(FeatureLevelRecord(name="metadata.version", feature_level=20))
     image.apply(FeatureLevelRecord(name="group.version", feature_level=1))
-    assert raise_levels(image) == [FeatureLevelRecord(name="metadata.version", feature_level=30)]
+    assert raise_levels(image) == [
+        FeatureLevelRecord(name="metadata.version", feature_level=30),
+        FeatureLevelRecord(name="transaction.version", feature_level=2),
+    ]
+    image.apply(FeatureLevelRecord(name="transaction.version", feature_level=2))
     assert unreadable_levels(image) == []
     image.apply(FeatureLevelRecord(name="metadata.version", feature_level=31))
     assert raise_levels(image) == []

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from kbroker._core.clock import BrokerClock
-from kbroker._core.partitions import ViewHandle
 from kbroker._core.record.records import Record, build_batch
+from kbroker._core.views import ViewHandle
 from kbroker.cluster.delta import Delta
 from kbroker.cluster.runtime import Replicas
 from kbroker.cluster.topics import NewTopic, create_topics
 from kbroker.config import Config
 from kbroker.storage.identity import format_uuid
 from kbroker.storage.log_dirs import LogDirs
-from kbroker.tests.unit.cluster.given import cluster, rules
+from kbroker.storage.news import News
+from kbroker.tests.unit.cluster.given import Lines, cluster, rules
 from kbroker.tests.unit.quorum.node import Node, running
 
 STORAGE_ERROR = 56
@@ -36,13 +37,13 @@ def produce(node: Node, partition: int) -> int:
 def test_a_directory_of_another_topic_takes_one_partition_offline(tmp_path: Path, metadata: str) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as node:
-            told: list[tuple[tuple[str, int], Exception]] = []
-            node.replicas.tell_offline_with(lambda key, problem: told.append((key, problem)))
+            lines = Lines()
+            node.replicas.tell_with(News(lines))
             (tmp_path / "t-0").mkdir()
             (tmp_path / "t-0" / "partition.metadata").write_text(metadata)
             await node.controller.create_topics([NewTopic("t", 2, 1)])
             assert [produce(node, partition) for partition in (0, 1)] == [STORAGE_ERROR, 0]
-            assert [(key, type(problem)) for key, problem in told] == [(("t", 0), ValueError)]
+            assert lines.offline == [("t", 0)]
             await node.controller.delete_topics(["t"])
             assert not (tmp_path / "t-0").exists()
             await node.controller.create_topics([NewTopic("t", 2, 1)])

@@ -12,6 +12,8 @@ from kbroker._core.clock import BrokerClock
 from kbroker._core.record.records import Record, build_batch
 from kbroker.cluster.topics import NewTopic
 from kbroker.storage.checkpoints import LOG_START_OFFSETS, read_offsets
+from kbroker.storage.news import News
+from kbroker.tests.unit.cluster.given import Lines
 from kbroker.tests.unit.quorum.node import Node, running
 
 NOW_MS = 1_700_000_000_000
@@ -119,15 +121,15 @@ def test_a_partition_that_fails_is_offline_and_told_and_the_others_age(tmp_path:
 
     async def scenario() -> None:
         async with running(tmp_path, clock=clock, **SETTINGS) as node:
-            offline: list[tuple[str, int]] = []
-            node.replicas.tell_offline_with(lambda key, _problem: offline.append(key))
+            lines = Lines()
+            node.replicas.tell_with(News(lines))
             await create(node, "a", "b", "c", retention_ms=str(DAY_MS))
             for topic in ("a", "b", "c"):
                 produce(node, topic, NOW_MS - DAY_MS, NOW_MS)
             (tmp_path / "b-0" / f"{0:020d}.log.deleted").mkdir()
             clock.advance(1000)
             await until(lambda: starts(node)["a"] == starts(node)["c"] == 1)
-            assert offline == [("b", 0)]
+            assert lines.offline == [("b", 0)]
 
     asyncio.run(scenario())
 

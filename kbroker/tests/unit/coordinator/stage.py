@@ -10,6 +10,7 @@ from typing import Any
 
 from kbroker.coordinator.frames import GROUP, decode_record, encode_record
 from kbroker.coordinator.group.classic import SETTLED, ClassicGroup
+from kbroker.coordinator.group.consumer_settings import ConsumerSettings
 from kbroker.coordinator.group.facts import Caller, TopicFacts
 from kbroker.coordinator.group.settings import GroupSettings
 from kbroker.coordinator.group.shard import GroupShard
@@ -37,14 +38,23 @@ class StageTopics:
     def names(self) -> Iterable[str]:
         return list(self.partitions)
 
+    def racks(self, name: str) -> list[list[str]]:
+        return [[] for _ in range(self.partitions[name])]
+
+    def version(self) -> int:
+        return 1
+
 
 def topic_id(name: str) -> bytes:
     return name.encode()[:16].ljust(16, b"\x01")
 
 
 class Stage:
-    def __init__(self, settings: GroupSettings | None = None, **partitions: int) -> None:
+    def __init__(
+        self, settings: GroupSettings | None = None, consumer: ConsumerSettings | None = None, **partitions: int
+    ) -> None:
         self.settings = settings or GroupSettings()
+        self.consumer = consumer or ConsumerSettings(assignment_interval_ms=0)
         self.topics = StageTopics(**partitions)
         self.now_ms = START_MS
         self.log: list[tuple[bytes, bytes | None, int]] = []  # key, value, producer id
@@ -87,6 +97,10 @@ class Stage:
     def leave(self, token: object, request: Any) -> Any:
         return self.ask(token, lambda shard, one, now: shard.on_leave_group(one, request, Caller(LATEST), now))
 
+    def consume(self, token: object, request: Any) -> Any:
+        caller = Caller(1, "client", "/host")
+        return self.ask(token, lambda shard, one, now: shard.consumers.on_heartbeat(one, request, caller, now))
+
     def commit(self, token: object, request: Any, *, version: int = LATEST) -> Any:
         return self.ask(token, lambda shard, one, now: shard.on_offset_commit(one, request, Caller(version), now))
 
@@ -126,7 +140,7 @@ class Stage:
     # ---- the log ----
 
     def read_log(self) -> GroupShard:
-        shard = GroupShard(self.settings, self.topics)
+        shard = GroupShard(self.settings, self.topics, consumer_settings=lambda group_id: self.consumer)
         for key, value, producer_id in self.log:
             shard.apply(_decoded(key, value), producer_id)
         return shard
@@ -145,7 +159,7 @@ class Stage:
         assert again.offsets.__dict__ == self.shard.offsets.__dict__
         assert set(again.groups) == set(self.shard.groups)
         for group_id, group in self.shard.groups.items():
-            if group.state_name in SETTLED:
+            if isinstance(group, ClassicGroup) and group.state_name in SETTLED:
                 assert lasting(again.groups[group_id]) == lasting(group)
 
     def group(self, group_id: str) -> ClassicGroup:

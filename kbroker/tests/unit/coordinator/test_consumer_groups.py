@@ -323,3 +323,26 @@ def test_the_one_who_asks_is_remembered() -> None:
     group = world.group()
     assert group is not None
     assert (group.members["a"].client_id, group.members["a"].client_host) == ("first", "/here")
+
+
+def _intervals(world: World, member: str, epoch: int, beats: int) -> list[int]:
+    found = []
+    for _ in range(beats):
+        answer = world.beat(Request(group_id="g", member_id=member, member_epoch=epoch))
+        assert isinstance(answer, Response), answer
+        found.append(answer.heartbeat_interval_ms)
+        world.pass_time(answer.heartbeat_interval_ms)
+    return found
+
+
+def test_the_longer_nothing_happens_the_later_a_member_comes_again() -> None:
+    world = _world(heartbeat_interval_ms=5_000)
+    _join(world, "one", "t")
+    assert _intervals(world, "one", 2, 8) == [200, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]
+
+
+def test_whoever_waits_for_a_partition_comes_once_a_second_however_long_it_waits() -> None:
+    world = _world(heartbeat_interval_ms=5_000)
+    _join(world, "one", "t")
+    _join(world, "two", "t")
+    assert _intervals(world, "two", 3, 6) == [200, 200, 400, 800, 1_000, 1_000]

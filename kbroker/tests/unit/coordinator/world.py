@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kbroker.coordinator.frames import GROUP, decode_record, encode_record
+from kbroker.coordinator.group.classic import SETTLED, ClassicGroup
 from kbroker.coordinator.group.consumer import ConsumerGroup
 from kbroker.coordinator.group.consumer_settings import ConsumerSettings
 from kbroker.coordinator.group.facts import Caller, TopicFacts
@@ -15,10 +16,12 @@ from kbroker.coordinator.re2_engine import Re2
 from kbroker.coordinator.step import Step, Timer
 from kbroker.errors import KafkaError
 from kbroker.protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from kbroker.tests.unit.coordinator.stage import lasting as classic_lasting
 
 Request = ConsumerGroupHeartbeatRequest
 Response = ConsumerGroupHeartbeatResponse
 HOST = Caller(1, "client", "/host")
+AT_ONCE = "token"  # of requests that are answered in the same step
 
 
 class KnownTopics:
@@ -61,10 +64,12 @@ class World:
         self.now_ms = 1_000_000
         self.log: list[tuple[bytes, bytes | None]] = []
         self.timers: dict[Timer, int] = {}
+        self.told: Callable[[object, Any], None] | None = None  # called with answers to requests that had to wait
         self.shard = self.fresh()
 
     def fresh(self) -> GroupShard:
-        return GroupShard(GroupSettings(), self.topics, Re2(), lambda group_id: self.settings)
+        settings = GroupSettings(initial_rebalance_delay_ms=0)
+        return GroupShard(settings, self.topics, Re2(), lambda group_id: self.settings)
 
     def do(self, step: Step) -> list[Any]:
         for record in step.records:
@@ -78,11 +83,14 @@ class World:
                 self.timers.pop(timer, None)
             else:
                 self.timers[timer] = at_ms
-        return [reply.answer for reply in step.replies]
+        for token, answer in step.replies:
+            if token is not AT_ONCE and self.told is not None:
+                self.told(token, answer)
+        return [answer for token, answer in step.replies if token is AT_ONCE]
 
     def beat(self, request: Request, caller: Caller = HOST) -> Response | KafkaError:
         try:
-            (answer,) = self.do(self.shard.consumers.on_heartbeat("token", request, caller, self.now_ms))
+            (answer,) = self.do(self.shard.consumers.on_heartbeat(AT_ONCE, request, caller, self.now_ms))
         except KafkaError as error:
             return error
         assert isinstance(answer, Response)
@@ -126,6 +134,9 @@ class World:
 def lasting(shard: GroupShard) -> dict[str, Any]:
     """What a shard knows that must be the same after its log is read again."""
     return {
-        group_id: {name: held for name, held in vars(group).items() if name != "stale_topics"}
+        group_id: classic_lasting(group)
+        if isinstance(group, ClassicGroup)
+        else {name: held for name, held in vars(group).items() if name not in ("stale_topics", "awaited", "is_partial")}
         for group_id, group in shard.groups.items()
+        if not isinstance(group, ClassicGroup) or group.state in SETTLED
     }

@@ -113,3 +113,23 @@ print("structlog" in sys.modules)
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
+
+
+def test_a_log_speaks_although_every_descriptor_is_taken() -> None:
+    """The first line is queued; before it is written, and structlog loaded for it, clients have come."""
+    script = """
+import os, resource
+from kbroker.observe.logging import BrokerLog
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+log = BrokerLog("json")
+log.info("started")
+try:
+    while True:
+        os.open(os.devnull, os.O_RDONLY)
+except OSError as problem:
+    log.error("no descriptors are left", reason=str(problem))
+log.close()
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    told = [json.loads(line)["event"] for line in ended.stderr.splitlines()]
+    assert told == ["started", "no descriptors are left"], ended.stderr
