@@ -15,6 +15,12 @@ class Accepted(NamedTuple):
 
 ACCEPTED: tuple[Accepted, ...] = (
     Accepted(
+        "data directory",
+        "partitions that no topic owns",
+        r"^(first|second) start, of the deleted topic",
+        "what a kill left of a deleted topic is removed; Apache renames it to -stray and keeps it for ever",
+    ),
+    Accepted(
         "wire Fetch",
         "v\\d+, where the last batch is cut",
         "^bytes: ",
@@ -27,10 +33,23 @@ ACCEPTED: tuple[Accepted, ...] = (
         "a session that outlives its topic is told UNKNOWN_TOPIC_ID; Apache says 3, and 103 once the name is back",
     ),
     Accepted(
+        "wire group migration",
+        "a policy holds: upgrade",
+        r"^\d+: b beats \.error_code: kbroker 27, apache 0",
+        "where the last consumer left and no way back is allowed, classic members join again for what it had; Apache "
+        "leaves those partitions unread",
+    ),
+    Accepted(
         "wire JoinGroup",
         "v\\d+, first and second generation",
         r"^named twice\.",
         "a protocol that is named twice counts once; Apache fails with UNKNOWN_SERVER_ERROR",
+    ),
+    Accepted(
+        "wire ConsumerGroupHeartbeat",
+        "v1, expressions that are absurd",
+        "^counted: kbroker 128, apache 0",
+        "RE2 refuses an expression whose repetitions multiply beyond its memory; Apache's RE2/J compiles it",
     ),
     Accepted(
         "wire Metadata",

@@ -14,7 +14,11 @@ from typing import IO
 from compat_tests.oracle.jars import REPOSITORY_ROOT
 
 # Scenarios date their records to 2023: a retention check would take them. Apache is told the same, and of the offsets.
-_SETTINGS = ("--config", "log.initial.task.delay.ms=86400000", "--config", "offsets.topic.num.partitions=1")
+_SETTINGS = (
+    *("--config", "log.initial.task.delay.ms=86400000"),
+    *("--config", "offsets.topic.num.partitions=1"),
+    *("--config", "transaction.state.log.num.partitions=1"),
+)
 _READY = re.compile(r"(127\.0\.0\.1|localhost):(\d+)")
 _START_SECONDS = 60
 _STOP_SECONDS = 60

@@ -26,17 +26,23 @@ class Leash:
         self._lock = threading.Lock()
         _leashes.append(self)
 
+    def start(self) -> None:
+        with self._lock:
+            self._started()
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            self._process = subprocess.Popen(self._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self._process
+
     def ask(self, command: dict[str, Any]) -> Any:
         with self._lock:
-            if self._process is None:
-                self._process = subprocess.Popen(
-                    self._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-                )
-            assert self._process.stdin is not None
-            assert self._process.stdout is not None
-            self._process.stdin.write(json.dumps(command) + "\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
+            process = self._started()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(command) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
         if not line:
             raise AssertionError(f"the {self._name} client ended")
         answer = json.loads(line)

@@ -17,6 +17,12 @@ from compat_tests.leash import stop_leashed_clients
 from compat_tests.oracle import ApacheKafka, MissingToolError, kafka_class_path
 from compat_tests.table import write_table
 
+# A member of the consumer protocol learns of changes by its next heartbeat, for which it would be told five seconds.
+_SETTINGS = {
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.session.timeout.ms": "1000",
+}
 _RESULTS = pytest.StashKey[Results]()
 REPOSITORY_ROOT = Path(__file__).resolve().parents[1]
 Compare = Callable[[str, str, Callable[[Broker], Any]], None]
@@ -55,11 +61,13 @@ def brokers(
     running: dict[str, Any] = {}
     try:
         if "apache" in wanted:
-            running["apache"] = ApacheKafka(tmp_path_factory.mktemp("apache")).start()
+            running["apache"] = ApacheKafka(tmp_path_factory.mktemp("apache"), settings=_SETTINGS).start()
         if "kbroker" in wanted:
+            directory = tmp_path_factory.mktemp("kbroker")
+            options = tuple(part for name, value in _SETTINGS.items() for part in ("--config", f"{name}={value}"))
             understudy = pytestconfig.getoption("--rehearse")
-            kind = ApacheKafka if understudy else KBroker
-            running["kbroker"] = kind(tmp_path_factory.mktemp("kbroker")).start()
+            kind = ApacheKafka(directory, settings=_SETTINGS) if understudy else KBroker(directory, options=options)
+            running["kbroker"] = kind.start()
         yield running
     finally:
         stop_leashed_clients()
@@ -74,6 +82,12 @@ def brokers(
 @pytest.fixture(scope="session")
 def comparing(results: Results, brokers: dict[str, Broker]) -> Compare:
     return lambda client, scenario, run: compare(results, client, scenario, brokers, run)
+
+
+@pytest.fixture(scope="session")
+def comparing_together(results: Results, brokers: dict[str, Broker]) -> Compare:
+    """For scenarios that mostly wait, and look only at what they made themselves."""
+    return lambda client, scenario, run: compare(results, client, scenario, brokers, run, together=True)
 
 
 _numbers = itertools.count(1)

@@ -26,7 +26,7 @@ from kbroker._core.clock import BrokerClock
 from kbroker._core.log.partition_log import PartitionLog
 from kbroker._core.record.records import BatchHeader, Record, batches, build_batch, iterate
 from kbroker.storage.checkpoints import CLEANER_OFFSETS, read_offsets
-from kbroker.storage.log_dirs import CLEAN_SHUTDOWN
+from kbroker.storage.log_dir import CLEAN_SHUTDOWN
 
 _TOPIC = "compacted"
 _PLAN = TopicPlan(

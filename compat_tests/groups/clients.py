@@ -19,11 +19,15 @@ def _filled(broker: Broker, name: str, partitions: int, count: int) -> str:
         topic = talk.topic(partitions).name
     finally:
         talk.close()
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    for index in range(count):
-        producer.produce(topic, str(index).encode(), partition=index % partitions)
-    assert producer.flush(WAIT_SECONDS) == 0
+    _produce(broker, topic, partitions, range(count))
     return topic
+
+
+def _produce(broker: Broker, topic: str, partitions: int, values: range) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in values:
+        producer.produce(topic, str(value).encode(), partition=value % partitions)
+    assert producer.flush(WAIT_SECONDS) == 0
 
 
 class Reader:
@@ -88,20 +92,12 @@ def librdkafka(broker: Broker, *, expression: bool) -> Any:
 def java_console_consumer(broker: Broker) -> Any:
     topic = _filled(broker, "java-console", 3, 30)
     told = []
-    for _ in range(2):  # the second one goes on where the first one has stopped
+    for expected in (30, 3):  # the second one goes on where the first one has stopped
         done = run_tool(
-            "kafka-console-consumer",
-            "--bootstrap-server",
-            broker.bootstrap,
-            "--topic",
-            topic,
-            "--group",
-            "java-console",
-            "--from-beginning",
-            "--timeout-ms",
-            "10000",
-            "--consumer-property",
-            "group.protocol=consumer",
+            *("kafka-console-consumer", "--bootstrap-server", broker.bootstrap, "--topic", topic),
+            *("--group", "java-console", "--from-beginning", "--max-messages", str(expected), "--timeout-ms", "60000"),
+            *("--consumer-property", "group.protocol=consumer"),
         )
         told.append([done.exit_code, sorted(int(line) for line in done.lines if line.isdigit())])
+        _produce(broker, topic, 3, range(100, 103))
     return told

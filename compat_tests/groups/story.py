@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
 from compat_tests.client import WAIT_SECONDS
 from compat_tests.harness import Broker
+from compat_tests.raw.consumer_group_cases import given_out
 from compat_tests.raw.talk import Talk, Topic
 from compat_tests.until import until
 from kbroker.coordinator.frames import GROUP, decode_record, encode_record
@@ -16,7 +18,7 @@ from kbroker.coordinator.group.facts import TopicFacts
 from kbroker.coordinator.group.metadata_hash import topic_hash
 from kbroker.coordinator.group.xxh3 import xxh3_64
 from kbroker.coordinator.placement import OFFSETS_TOPIC, partition_for
-from kbroker.protocol.records import ConsumerGroupMetadataValue
+from kbroker.protocol.records import ConsumerGroupMetadataValue, GroupMetadataValue
 
 HEARTBEAT = "ConsumerGroupHeartbeat"
 PARTITIONS = 1  # of the offsets topic: one log tells everything
@@ -32,6 +34,13 @@ class Story:
         self._owned: dict[str, list[dict[str, Any]]] = {}
         self._epochs: dict[str, int] = {}
         self._count = 0
+        self._nicknames: dict[str, str] = {}
+        self._by_chance = False  # in which order ids made by the broker stand
+        until(self._coordinated, WAIT_SECONDS)
+
+    def move(self, broker: Broker) -> None:
+        self.talk.move(broker.bootstrap)
+        self._bootstrap = broker.bootstrap
         until(self._coordinated, WAIT_SECONDS)
 
     def _coordinated(self) -> bool:
@@ -46,6 +55,7 @@ class Story:
         made = self.talk.topic(partitions)
         self._topics[made.name] = (made, partitions)
         self._ids[made.name] = made.topic_id
+        until(lambda: given_out(self.talk, made.name), WAIT_SECONDS)
         return made.name
 
     def grow(self, name: str, partitions: int) -> None:
@@ -67,6 +77,26 @@ class Story:
 
     def topic_id(self, name: str) -> bytes:
         return self._topics[name][0].topic_id
+
+    # -- members whose ids the broker makes
+
+    def nickname(self, member_id: str, name: str) -> None:
+        self._nicknames[member_id] = name
+        self._by_chance = self._by_chance or member_id != name
+        self.talk.symbol(member_id, name)
+
+    def tell(self, label: str, answer: Any) -> None:
+        self._count += 1
+        self.talk.say(f"{self._count}: {label}", answer)
+
+    def name_of_member(self, member_id: str) -> str:
+        return self._nicknames.get(member_id, member_id)
+
+    def epoch_of(self, member: str) -> int:
+        return self._epochs[member]
+
+    def state_of(self, members: Iterable[str]) -> str:
+        return str([(self._epochs.get(one), self._owned.get(one)) for one in members])
 
     # -- heartbeats
 
@@ -101,6 +131,28 @@ class Story:
             self._owned[member] = answer["assignment"]["topic_partitions"]
         self.talk.say(f"{self._count}: {member} is told", self._ordered(answer))
 
+    def quiet_beat(self, member: str) -> None:
+        """To stay alive while something else is waited for."""
+        body = {"group_id": self.group, "member_id": member, "member_epoch": self._epochs[member]}
+        answer = self.talk.quietly(HEARTBEAT, 1, body)
+        if not answer["error_code"]:
+            self._epochs[member] = answer["member_epoch"]
+
+    def has_all(self, member: str) -> bool:
+        """Beats as a member should, and looks whether it is alone in a group that has nothing left to do."""
+        body = {"group_id": self.group, "member_id": member, "member_epoch": self._epochs[member]}
+        answer = self.talk.quietly(HEARTBEAT, 1, {**body, "topic_partitions": self.owned(member)})
+        self._epochs[member] = answer["member_epoch"]
+        if answer["assignment"] is not None:
+            self._owned[member] = answer["assignment"]["topic_partitions"]
+        asked = {"group_ids": [self.group], "include_authorized_operations": False}
+        (group,) = self.talk.quietly("ConsumerGroupDescribe", 1, asked)["groups"]
+        return len(group["members"]) == 1 and group["group_state"] == "Stable"
+
+    def emptied(self) -> None:
+        """The group is deleted, so that the next of its name begins anew."""
+        self.tell("deleted", self.talk.quietly("DeleteGroups", 2, {"groups_names": [self.group]}))
+
     def _shown(self, value: Any) -> str:
         reported = isinstance(value, list) and value and isinstance(value[0], dict)
         return str([one["partitions"] for one in value]) if reported else str(value)
@@ -122,11 +174,11 @@ class Story:
     def settle(self, *members: str, rounds: int = 12) -> None:
         """Everyone beats and does as told until nothing is left to do."""
         for _ in range(rounds):
-            before = {one: (self._epochs.get(one), str(self._owned.get(one))) for one in members}
+            before = self.state_of(members)
             for one in members:
                 self.beat(one)
                 self.acknowledge(one)
-            if before == {one: (self._epochs.get(one), str(self._owned.get(one))) for one in members}:
+            if before == self.state_of(members):
                 return
         raise AssertionError("the group does not settle")
 
@@ -147,7 +199,7 @@ class Story:
         body = {"group_ids": [self.group], "include_authorized_operations": True}
         answer = self.talk.quietly("ConsumerGroupDescribe", version, body)
         for group in answer["groups"]:
-            group["members"].sort(key=lambda one: one["member_id"])
+            group["members"].sort(key=lambda one: self.name_of_member(one["member_id"]))
             for member in group["members"]:
                 member["client_host"] = "the host"
                 member["subscribed_topic_names"].sort()
@@ -182,7 +234,10 @@ class Story:
                 found += self._record(key, message.value())
         finally:
             reader.close()
-        return found
+        if not self._by_chance:
+            return found
+        runs = groupby(found, key=lambda text: str(text).partition("(")[0])
+        return [text for _, run in runs for text in sorted(run)]
 
     def _record(self, key: bytes, value: bytes | None) -> list[Any]:
         record = decode_record(GROUP, key, value)
@@ -191,14 +246,18 @@ class Story:
             return []
         assert encode_record(record) == (key, value), record
         self._sort(record.value)
+        if isinstance(record.value, GroupMetadataValue):
+            record.value.members.sort(key=lambda one: self.name_of_member(one.member_id))
         if isinstance(record.value, ConsumerGroupMetadataValue):
             record.value.metadata_hash = self._meant(record.value.metadata_hash)  # type: ignore[assignment]
-        for clock in ("assignment_timestamp", "commit_timestamp", "timestamp"):
+        for clock in ("assignment_timestamp", "commit_timestamp", "timestamp", "current_state_timestamp"):
             if getattr(record.value, clock, 0):
                 setattr(record.value, clock, "then")
         text = f"{record.key} -> {record.value}"
         for name, topic_id in self._ids.items():
             text = text.replace(str(topic_id), f"id of {name}")
+        for member_id, name in self._nicknames.items():
+            text = text.replace(member_id, name)
         return [text]
 
     def _sort(self, value: Any) -> None:

@@ -26,8 +26,10 @@ import org.apache.kafka.clients.admin.CreateTopicsOptions;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -74,6 +76,8 @@ public class JavaClient {
                 return produce(bootstrap, command);
             case "consume":
                 return consume(bootstrap, command, null);
+            case "transact":
+                return transact(bootstrap, command);
             case "watch":
                 return watch(bootstrap, command);
             case "watched":
@@ -112,6 +116,49 @@ public class JavaClient {
             }
         }
         return offsets;
+    }
+
+    /** Commits, aborts, both with a group's offsets, and is fenced: what the last commit came to. */
+    private static JsonNode transact(String bootstrap, JsonNode command) throws Exception {
+        Map<String, Object> settings = Map.of(
+            "bootstrap.servers", bootstrap, "transactional.id", command.get("id").asText(), "linger.ms", 0);
+        String topic = command.get("topic").asText();
+        TopicPartition read = new TopicPartition(command.get("read").asText(), 0);
+        ConsumerGroupMetadata group = new ConsumerGroupMetadata(command.get("group").asText());
+        try (KafkaProducer<byte[], byte[]> first =
+                new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+            first.initTransactions();
+            for (int turn = 0; turn < 6; turn++) {
+                first.beginTransaction();
+                for (int partition = 0; partition < 2; partition++) {
+                    first.send(new ProducerRecord<>(topic, partition, null, ("turn " + turn).getBytes()));
+                }
+                if (turn >= 2) {
+                    first.sendOffsetsToTransaction(Map.of(read, new OffsetAndMetadata(10 + turn)), group);
+                }
+                if (turn % 2 == 0) {
+                    first.commitTransaction();
+                } else {
+                    first.flush();
+                    first.abortTransaction();
+                }
+            }
+            first.beginTransaction();
+            first.send(new ProducerRecord<>(topic, 0, null, "of the fenced".getBytes())).get(WAIT_SECONDS, TimeUnit.SECONDS);
+            try (KafkaProducer<byte[], byte[]> second =
+                    new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+                second.initTransactions();
+                second.beginTransaction();
+                second.send(new ProducerRecord<>(topic, 1, null, "of the second".getBytes()));
+                second.commitTransaction();
+            }
+            try {
+                first.commitTransaction();
+                return JSON.getNodeFactory().textNode("committed");
+            } catch (org.apache.kafka.common.KafkaException fenced) {
+                return JSON.getNodeFactory().textNode(fenced.getClass().getSimpleName());
+            }
+        }
     }
 
     private static ArrayNode consume(String bootstrap, JsonNode command, CompletableFuture<Void> polling) {

@@ -42,6 +42,8 @@ _SERVED = (
     "DescribeConfigs",
     "AlterConfigs",
     "IncrementalAlterConfigs",
+    "AlterReplicaLogDirs",
+    "DescribeLogDirs",
     "CreatePartitions",
     "DescribeCluster",
     "DescribeTopicPartitions",

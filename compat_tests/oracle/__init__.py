@@ -2,7 +2,7 @@
 
 from compat_tests.oracle.apache import ApacheKafka
 from compat_tests.oracle.jars import KAFKA_VERSION, MissingToolError, kafka_class_path, maven_jars
-from compat_tests.oracle.tools import ToolResult, run_tool
+from compat_tests.oracle.tools import ToolResult, run_tool, tool_command
 
 __all__ = [
     "KAFKA_VERSION",
@@ -12,4 +12,5 @@ __all__ = [
     "kafka_class_path",
     "maven_jars",
     "run_tool",
+    "tool_command",
 ]

@@ -1,11 +1,23 @@
-"""Kafka's own command-line tools, each in a JVM of its own, as an operator runs them."""
+"""Kafka's own command-line tools, as an operator runs them.
+
+Those that ask and end share a warm JVM, which runs their main method again and again; the others have one each.
+"""
 
 from __future__ import annotations
 
+import atexit
+import base64
+import hashlib
+import queue
 import subprocess
+import tempfile
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
-from compat_tests.oracle.jars import java, kafka_class_path, quick_start
+from compat_tests.oracle.jars import cache_directory, java, kafka_class_path, quick_start
 
 _TOOL_SECONDS = 120
 
@@ -21,8 +33,25 @@ TOOLS = {
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
     "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
+
+
+# A start of the JVM costs most of a second, and a story of an operator asks dozens of times.
+_WARM = {
+    "kafka-topics",
+    "kafka-get-offsets",
+    "kafka-delete-records",
+    "kafka-broker-api-versions",
+    "kafka-consumer-groups",
+    "kafka-configs",
+    "kafka-dump-log",
+    "kafka-cluster",
+}
+_SERVER = Path(__file__).with_name("ToolServer.java")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +65,85 @@ class ToolResult:
         return self.out.splitlines()
 
 
+@lru_cache(maxsize=1)
+def _compiled() -> Path:
+    """The directory of the server's classes, named by what they were made from; made on first use."""
+    target = cache_directory() / "tool-server" / hashlib.sha256(_SERVER.read_bytes()).hexdigest()[:16]
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=target.parent))
+        compiler = Path(java()).resolve().with_name("javac")
+        command = [str(compiler), "-cp", kafka_class_path(), "-d", str(made), str(_SERVER)]
+        subprocess.run(command, check=True, capture_output=True)
+        with suppress(OSError):  # another run was quicker
+            made.rename(target)
+    return target
+
+
+class _WarmTools:
+    """One JVM and one tool at a time."""
+
+    def __init__(self) -> None:
+        options = ("-Xmx512M", *quick_start(f"{_SERVER.stem}-{_compiled().name}"), "-Dlog4j2.level=ERROR")
+        self._process = subprocess.Popen(
+            [java(), *options, "-cp", f"{kafka_class_path()}:{_compiled()}", _SERVER.stem],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        atexit.register(self._process.communicate)  # closes its stdin, which is its signal to end
+
+    def run(self, main: str, arguments: tuple[str, ...], stdin: bytes) -> ToolResult:
+        words = [_word(main.encode()), _word(stdin), *(_word(one.encode()) for one in arguments)]
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        patience = threading.Timer(_TOOL_SECONDS, self._process.kill)
+        patience.start()
+        try:
+            self._process.stdin.write(" ".join(words) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        finally:
+            patience.cancel()
+        assert line, f"{main} has not ended in {_TOOL_SECONDS} s, or has ended its JVM"
+        code, out, err = line.split()
+        return ToolResult(int(code), _told(out), _told(err))
+
+
+_idle: queue.LifoQueue[_WarmTools] = queue.LifoQueue()
+
+
+def _word(data: bytes) -> str:
+    return base64.b64encode(data).decode() or "-"
+
+
+def _told(word: str) -> str:
+    return "" if word == "-" else base64.b64decode(word).decode()
+
+
 def run_tool(tool: str, *arguments: str, stdin: bytes | None = None) -> ToolResult:
     """Runs the tool to its end. The exit code is part of the answer, so nothing is raised for it."""
+    if tool not in _WARM:
+        return _run_alone(tool, arguments, stdin or b"")
+    try:
+        server = _idle.get_nowait()
+    except queue.Empty:
+        server = _WarmTools()
+    result = server.run(TOOLS[tool], arguments, stdin or b"")
+    _idle.put(server)
+    return result
+
+
+def tool_command(tool: str, *arguments: str) -> list[str]:
+    """The tool as a process of its own."""
     main = TOOLS[tool]
-    command = [
-        java(),
-        "-Xmx512M",
-        *quick_start(main),
-        "-Dlog4j2.level=ERROR",
-        "-cp",
-        kafka_class_path(),
-        main,
-        *arguments,
-    ]
+    options = ("-Xmx512M", *quick_start(main), "-Dlog4j2.level=ERROR")
+    return [java(), *options, "-cp", kafka_class_path(), main, *arguments]
+
+
+def _run_alone(tool: str, arguments: tuple[str, ...], stdin: bytes) -> ToolResult:
     done = subprocess.run(
-        command, input=stdin if stdin is not None else b"", capture_output=True, timeout=_TOOL_SECONDS, check=False
+        tool_command(tool, *arguments), input=stdin, capture_output=True, timeout=_TOOL_SECONDS, check=False
     )
     return ToolResult(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -33,6 +33,8 @@ SERVED = (
     "DescribeConfigs",
     "AlterConfigs",
     "IncrementalAlterConfigs",
+    "AlterReplicaLogDirs",
+    "DescribeLogDirs",
     "CreatePartitions",
     "DescribeCluster",
     "DescribeTopicPartitions",
@@ -41,8 +43,16 @@ SERVED = (
     "OffsetDelete",
     "ConsumerGroupHeartbeat",
     "ConsumerGroupDescribe",
+    "WriteTxnMarkers",
+    "DescribeProducers",
     "SaslHandshake",
     "SaslAuthenticate",
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "EndTxn",
+    "TxnOffsetCommit",
+    "DescribeTransactions",
+    "ListTransactions",
 )
 _KEYS = {key_of(api) for api in SERVED}
 
@@ -54,7 +64,8 @@ def _served_only(answer: Any) -> Any:
             (one for one in answer["api_keys"] if one["api_key"] in _KEYS), key=lambda one: one["api_key"]
         )
         for field in ("supported_features", "finalized_features"):
-            answer[field] = [one for one in answer.get(field, []) if one["name"] == "metadata.version"]
+            held = {one["name"]: one for one in answer.get(field, [])}  # in whatever order
+            answer[field] = [held[name] for name in ("metadata.version", "transaction.version") if name in held]
         if answer.get("finalized_features_epoch", -1) >= 0:
             answer["finalized_features_epoch"] = "an offset"
     return answer

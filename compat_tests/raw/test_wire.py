@@ -10,6 +10,7 @@ import pytest
 
 from compat_tests.harness import Broker, DiffersError, Results, compare
 from compat_tests.raw import (
+    absurd_cases,
     commit_cases,
     config_cases,
     consumer_group_cases,
@@ -18,9 +19,13 @@ from compat_tests.raw import (
     frame_cases,
     group_cases,
     life_cases,
+    log_dir_cases,
     offset_cases,
     produce_cases,
+    produced_transaction_cases,
     topic_cases,
+    transaction_cases,
+    transactional_cases,
 )
 from compat_tests.raw.cases import CASES, Case
 from compat_tests.raw.connection import Connection, key_of, versions_of
@@ -29,16 +34,21 @@ from compat_tests.raw.talk import Talk
 
 _MODULES = (
     produce_cases,
+    produced_transaction_cases,
     fetch_cases,
     offset_cases,
     group_cases,
+    absurd_cases,
     commit_cases,
     delete_cases,
     topic_cases,
     config_cases,
     consumer_group_cases,
     life_cases,
+    log_dir_cases,
+    transactional_cases,
     frame_cases,
+    transaction_cases,
 )  # imported for what they register
 _MATRIX = [(api, version) for api in SERVED for version in versions_of(api)]
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -34,6 +35,11 @@ type command struct {
 	ValidateOnly      bool `json:"validate_only"`
 	Total             int
 	Timestamp         int64
+	Member            string
+	Id                string
+	Group             string
+	Balancer          string
+	Read              string
 }
 
 // A record as the scenario tells it: [key, value, timestamp, partition, [[header, value], ...]].
@@ -120,12 +126,17 @@ func run(asked *command) (any, error) {
 		return produce(ctx, asked)
 	case "consume":
 		return consume(ctx, asked, nil)
+	case "transact":
+		return transact(ctx, asked)
 	case "watch":
 		return nil, watch(asked)
 	case "watched":
 		seen := <-watched
 		return seen.records, seen.err
 	default:
+		if strings.HasPrefix(asked.Op, "member_") {
+			return aboutMember(ctx, asked)
+		}
 		return ask(ctx, asked)
 	}
 }
@@ -218,7 +229,8 @@ func consume(ctx context.Context, asked *command, polling chan<- struct{}) ([][]
 	records := [][]any{}
 	for len(records) < asked.Count {
 		fetches := client.PollFetches(ctx)
-		if err := fetches.Err(); err != nil {
+		// A topic's leader may hear of its epoch later than the client does.
+		if err := fetches.Err(); err != nil && !errors.Is(err, kerr.UnknownLeaderEpoch) {
 			return nil, err
 		}
 		fetches.EachRecord(func(record *kgo.Record) {

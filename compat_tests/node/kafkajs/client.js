@@ -12,6 +12,7 @@ const {
   logLevel,
 } = require("kafkajs");
 const { installCodecs } = require("./codecs");
+const { aboutMember } = require("./members");
 
 const WAIT_MS = 30_000;
 const TYPES = {
@@ -243,7 +244,7 @@ async function run(asked) {
     case "watched":
       return watched;
     default:
-      return administer(asked);
+      return asked.op.startsWith("member_") ? aboutMember(client(asked), asked) : administer(asked);
   }
 }
 
