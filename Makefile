@@ -7,7 +7,7 @@ PORT   ?= 9092
 TIMES  := build/layer-seconds.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test install lint unit compat spark campaigns fuzz sanitize crash decay groups transcripts million crowd wireload race partitions upkeep micro generate annotate clean
+.PHONY: help build run test install lint unit compat spark campaigns fuzz sanitize crash decay groups regroup storm transactions transcripts million crowd wireload race race-groups idempotence partitions upkeep micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -39,7 +39,7 @@ test:            ## everything: build, lint, unit, compat, Spark, short campaign
 	$(call layer,unit and property,$(MAKE) --no-print-directory unit)
 	$(call layer,compat (real clients and Apache),$(MAKE) --no-print-directory compat)
 	$(call layer,spark,$(MAKE) --no-print-directory spark)
-	$(call layer,campaigns (fuzz, crash, decay),$(MAKE) --no-print-directory campaigns)
+	$(call layer,campaigns (fuzz, crash, groups),$(MAKE) --no-print-directory campaigns)
 	@echo "── seconds per layer"; cat $(TIMES)
 
 install:         ## pip install in an empty environment, then the installed command starts and stops a broker
@@ -53,7 +53,7 @@ lint: build      ## ruff and mypy, strict
 	$(PY) -m mypy
 
 unit: build      ## unit, golden, property and tidy tests
-	$(PY) -m pytest kbroker/tests -n $(JOBS)
+	$(PY) -m pytest kbroker/tests bench/campaigns -n $(JOBS)
 
 compat: build    ## real clients; every scenario also on Apache Kafka
 	$(PY) -m pytest compat_tests --write-table
@@ -65,6 +65,8 @@ campaigns: build ## short runs of the slow campaigns
 	$(PY) -m bench.campaigns.fuzz --frames 40000 --seed 1
 	$(PY) -m bench.campaigns.crash --cycles 8 --seed 1
 	$(PY) -m bench.campaigns.decay --rounds 16 --seed 1
+	$(PY) -m bench.campaigns.regroup --cycles 6 --seed 1
+	$(PY) -m bench.campaigns.storm --seconds 2 --members 30 --groups 60 --seed 1
 
 fuzz: build      ## attacks by name, then FRAMES=… mutated requests through real sockets (SEED=…)
 	$(PY) -m bench.campaigns.fuzz --frames $(or $(FRAMES),2000000) $(if $(SEED),--seed $(SEED))
@@ -86,9 +88,20 @@ decay: build     ## ROUNDS=… data directories damaged at random, served or ref
 groups: build    ## SEEDS=… of the simulation of groups, with clients that crash, stall, ask twice and lie (SEED=… for one)
 	$(PY) -m kbroker.tests.simulation.classic_groups $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))
 	$(PY) -m kbroker.tests.simulation.consumer_groups $(if $(SEED),--first $(SEED) --seeds 1,--seeds $(or $(SEEDS),10000))
+	$(PY) -m kbroker.tests.simulation.mixed_groups $(if $(SEED),--first $(SEED) --seeds 1,--seeds $(or $(SEEDS),10000))
+
+regroup: build   ## CYCLES=… of kill -9 in mid-rebalance and mid-commit, both protocols; groups find together (SEED=…)
+	$(PY) -m bench.campaigns.regroup --cycles $(or $(CYCLES),100) $(if $(SEED),--seed $(SEED))
+
+storm: build     ## 100 members of one group, then 500 groups, come and go for SECONDS=… each, both protocols (SEED=…)
+	$(PY) -m bench.campaigns.storm --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
+
+transactions: build  ## SEEDS=… of the simulation of transactions, with a crash at every step of their ends (SEED=… for one)
+	$(PY) -m kbroker.tests.simulation.transactions $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))
 
 transcripts: build  ## the transcripts of state machines, written anew; the diff is the review
 	$(PY) -m kbroker.tests.transcripts.script
+	$(PY) -m kbroker.tests.transcripts.txn_script
 
 million: build   ## a million records through every client and codec
 	$(PY) -m compat_tests.million
@@ -101,6 +114,12 @@ wireload: build
 
 race: wireload   ## kbroker against Apache Kafka on the same machine, interleaved; ROUNDS=… ONLY=…
 	$(PY) -m bench.race $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only '$(ONLY)')
+
+race-groups: wireload  ## the group coordinators of kbroker and Apache Kafka; ROUNDS=… ONLY=…
+	$(PY) -m bench.race --groups --warm-minutes 1 --rounds $(or $(ROUNDS),3) $(if $(ONLY),--only '$(ONLY)')
+
+idempotence: build ## what a producer id costs in the broker's CPU; PAIRS=…
+	$(PY) -m bench.idempotence $(if $(PAIRS),--pairs $(PAIRS))
 
 partitions: wireload  ## 5,000 partitions on kbroker and on Apache Kafka: starts, memory, open files; ROUNDS=…
 	$(PY) -m bench.partitions $(if $(ROUNDS),--rounds $(ROUNDS))

@@ -32,6 +32,9 @@ COMPRESSED = {"CPU s per million": at_most(2)}
 CLIENT_CONSUME = {"messages/s": at_least(1), "CPU s per million": at_most(2)}
 LOW_LOAD = {"p50 µs": at_most(2), "p99 µs": at_most(3)}
 BESIDE_PYTHON = {"p99 µs": Bar("at most 2x", ratio_max=2)}
+COMMITS = {"requests/s": at_least(1.2), "CPU µs per request": at_most(2)}
+HEARTBEATS = {"requests/s": at_least(1.2), "CPU µs per request": at_most(2)}
+SOONER = Bar("sooner", ratio_max=0.9)
 
 BARS: dict[str, dict[str, Bar]] = {
     "librdkafka produce, 100 B, acks=all": CLIENT_PRODUCE,
@@ -54,6 +57,16 @@ BARS: dict[str, dict[str, Bar]] = {
     "ApiVersions, 16 x 8": {"requests/s": at_least(3)},
     "Metadata of one topic, 16 x 8": {"requests/s": at_least(1.5)},
     "1,000 connections": {"p99 µs": at_most(2)},
+    "OffsetCommit, 50 groups, 50 x 1": COMMITS,
+    "OffsetCommit, 16 groups, 16 x 8": COMMITS,
+    "Heartbeat, 50 groups, 50 x 1": HEARTBEATS,
+    "Heartbeat, 16 groups, 16 x 8": HEARTBEATS,
+    "a group of 100, one more joins": {"seconds": SOONER, "broker CPU s": at_most(2)},
+    "500 groups at once": {"seconds": SOONER, "broker CPU s": at_most(2)},
+    "first record, 1 classic consumer": {"seconds": SOONER},
+    "first record, 4 classic consumers": {"seconds": at_most(4)},
+    "first record, 1 consumer, KIP-848": {"seconds": SOONER},
+    "first record, 4 consumers, KIP-848": {"seconds": at_most(4)},
     "500 topics x 4 partitions, create": {"seconds to answer": at_most(1), "seconds to all led": at_most(1)},
     "500 topics x 4 partitions, restart": {"seconds": at_most(8)},
     "a fresh broker": {

@@ -36,6 +36,8 @@ IDLE_SECONDS = 20.0
 WORK = f"{TOPICS * PARTITIONS:,} partitions"
 LIST_OFFSETS_VERSION = 7
 LATEST = -1
+PATIENCE_S = 300
+ASK_AGAIN_S = 0.02  # a broker that is not ready yet is not to be kept from it by our questions
 
 TEXT = """\
 ## {partitions:,} partitions
@@ -72,6 +74,7 @@ class Crowd:
     def produce(self, client: Client) -> None:
         """One batch for each partition, a request for each topic."""
         while self.producer_id < 0:  # a broker that has just come up may ask for patience
+            time.sleep(ASK_AGAIN_S)
             answer = client.ask(messages.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4)
             assert isinstance(answer, messages.InitProducerIdResponse)
             self.producer_id = answer.producer_id
@@ -92,13 +95,15 @@ class Crowd:
             name=name, partition_data=[one(index=index, records=batch) for index in range(PARTITIONS)]
         )
         request = messages.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
-        left = set(range(PARTITIONS))
-        deadline = time.monotonic() + 60
-        while left:  # Apache Kafka names a leader before it leads; a batch that comes twice is known by its sequence
+        deadline = time.monotonic() + PATIENCE_S
+        while True:  # Apache Kafka names a leader before it leads; a batch that comes twice is known by its sequence
             answer = client.ask(request, frames.PRODUCE_VERSION)
             assert isinstance(answer, messages.ProduceResponse)
-            left -= {part.index for part in answer.responses[0].partition_responses if not part.error_code}
-            assert time.monotonic() < deadline, answer
+            errors = {part.error_code for part in answer.responses[0].partition_responses} - {0}
+            if not errors:
+                return
+            assert time.monotonic() < deadline, f"{name} does not take records everywhere: errors {sorted(errors)}"
+            time.sleep(ASK_AGAIN_S)
 
     def ends(self, client: Client) -> list[int]:
         """Where each partition ends; -1: it does not say."""
@@ -113,9 +118,10 @@ class Crowd:
 
     def await_served(self, client: Client) -> None:
         client.await_leaders(set(NAMES), PARTITIONS)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while min(self.ends(client)) < 0:
             assert time.monotonic() < deadline, "not every partition is served"
+            time.sleep(ASK_AGAIN_S)
 
     def check(self, client: Client) -> None:
         ends = self.ends(client)

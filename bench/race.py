@@ -47,18 +47,22 @@ WORKS: dict[str, Work] = {
     "ApiVersions, 16 x 8": raw.small(lambda _topic: frames.api_versions()),
     "Metadata of one topic, 16 x 8": raw.small(frames.metadata),
     "1,000 connections": latency.crowd(),
+    "resident memory, after the load": lives.resident,
+    "500 topics x 4 partitions, create": lives.create_topics,
+}
+# The group coordinators, in a race of their own: `--groups`.
+GROUPS: dict[str, Work] = {
     "OffsetCommit, 50 groups, 50 x 1": groups.commits(50, 1),
     "OffsetCommit, 16 groups, 16 x 8": groups.commits(16, 8),
+    "Heartbeat, 50 groups, 50 x 1": groups.heartbeats(50, 1),
     "Heartbeat, 16 groups, 16 x 8": groups.heartbeats(16, 8),
     "a group of 100, one more joins": groups.rebalance(100),
     "500 groups at once": groups.many_groups(500),
-    "100 members come and go": groups.storm(100, 20.0),
     "first record, 1 classic consumer": groups.first_record(1, "classic"),
     "first record, 4 classic consumers": groups.first_record(4, "classic"),
     "first record, 1 consumer, KIP-848": groups.first_record(1, "consumer"),
     "first record, 4 consumers, KIP-848": groups.first_record(4, "consumer"),
-    "resident memory, after the load": lives.resident,
-    "500 topics x 4 partitions, create": lives.create_topics,
+    "100 members come and go": groups.storm(100, 5.0),
 }
 RESTART = lives.Restart()
 # On brokers that the work itself starts and stops.
@@ -107,8 +111,10 @@ def warm(apache: Server, works: Mapping[str, Work], minutes: float) -> None:
                 work(apache)
 
 
-def race(rounds: int, only: str, warm_minutes: float, ballast: Ballast) -> Iterator[Row]:
-    works, lived = ({name: work for name, work in kind.items() if only in name} for kind in (WORKS, LIVES))
+def duel(
+    works: Mapping[str, Work], lived: Mapping[str, Work], rounds: int, warm_minutes: float, ballast: Ballast | None
+) -> Iterator[Row]:
+    """The works on both brokers, which run all the time, and those that start brokers of their own."""
     if works or lived:
         apache, kbroker = ApacheServer(), KbrokerServer(config=SETTINGS)
         try:
@@ -121,6 +127,11 @@ def race(rounds: int, only: str, warm_minutes: float, ballast: Ballast) -> Itera
             kbroker.stop()
             apache.stop()
             RESTART.clear()
+
+
+def race(rounds: int, only: str, warm_minutes: float, ballast: Ballast) -> Iterator[Row]:
+    works, lived = ({name: work for name, work in kind.items() if only in name} for kind in (WORKS, LIVES))
+    yield from duel(works, lived, rounds, warm_minutes, ballast)
     for name, work in BESIDE.items():
         if only in name + THREAD or only in name + PROCESS:
             ways = {how: partial(beside, work, how) for how in (ALONE, THREAD, PROCESS)}
@@ -149,14 +160,31 @@ def beside(work: Work, how: str) -> Figures:
             spinner.wait()
 
 
+def race_groups(rounds: int, only: str, warm_minutes: float) -> None:
+    """Nothing here fills memory, so none is settled; the page keeps what was found in a section of its own."""
+    print(report.HEADING)
+    rows: list[Row] = []
+    for row in duel({name: work for name, work in GROUPS.items() if only in name}, {}, rounds, warm_minutes, None):
+        print(report.line(row), flush=True)
+        rows.append(row)
+    outcome = Race.of(rows, rounds=rounds, warm_minutes=warm_minutes)
+    print(f"kept in {outcome.keep(RESULTS, 'groups')}")
+    if not only:
+        report.write_groups(outcome)
+
+
 def main() -> None:
-    unknown = BARS.keys() - {**WORKS, **LIVES}.keys() - {name + THREAD for name in BESIDE}
+    unknown = BARS.keys() - {**WORKS, **LIVES, **GROUPS}.keys() - {name + THREAD for name in BESIDE}
     assert not unknown, f"bars for works that are not there: {unknown}"
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm-minutes", type=float, default=3, help="how long Apache Kafka is warmed with the works")
     parser.add_argument("--only", default="", help="run the works whose name contains this; the docs stay as they are")
+    parser.add_argument("--groups", action="store_true", help="the race of the group coordinators")
     arguments = parser.parse_args()
+    if arguments.groups:
+        race_groups(arguments.rounds, arguments.only, arguments.warm_minutes)
+        return
     began = time.monotonic()
     print(report.HEADING)
     rows: list[Row] = []

@@ -115,6 +115,43 @@ def write(race: Race) -> None:
     (DOCS / "race.svg").write_text(picture.draw(race))
 
 
+GROUPS_SECTION = """\
+## Groups
+
+Written by `make race-groups`, last for commit {commit} at {at} on {cores} cores of {cpu}, {memory}, Linux {kernel}.
+Medians of {rounds} rounds, interleaved, Apache Kafka 4.3.1 warmed for {warm:g} minutes with the same works;
+`group.initial.rebalance.delay.ms` is 0 on both.
+
+{table}
+{met} of {judged} aims are met.{short}
+
+- **Commits and heartbeats** come from the native load generator, each group on a connection of its own: one partition
+  a commit, and heartbeats of members in good standing. 16 x 8 stands for 16 connections with eight requests unanswered
+  on each.
+- **One more joins**: from its first JoinGroup until all 101 members have their assignments. The others ask without a
+  pause whether they shall join again (`bench/crowd.py`). **500 groups** of one member each form at once.
+- **First record**: librdkafka's consumers, from subscribe() until each of them has a record of its own partition.
+- **Come and go**: for seconds; then until all that are left are in one generation, with heartbeats every 50 ms.
+"""
+
+
+def write_groups(race: Race) -> None:
+    judged = [row for row in race.rows if row.met is not None]
+    short = [f"{row.work}: {row.figure}" for row in judged if not row.met]
+    text = GROUPS_SECTION.format(
+        **race.machine,
+        commit=race.commit,
+        at=race.at,
+        rounds=race.rounds,
+        warm=race.warm_minutes,
+        table=table("Apache Kafka", race.rows),
+        met=len(judged) - len(short),
+        judged=len(judged),
+        short=f" Short of theirs are {'; '.join(short)}." if short else "",
+    )
+    put_section("groups", text)
+
+
 def put_section(name: str, text: str) -> None:
     """Puts what another bench found behind the race, in the place of what it found before."""
     path = DOCS / "performance.md"

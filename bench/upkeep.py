@@ -55,7 +55,8 @@ Written by `make upkeep`, last for commit {commit} at {at}. Medians of {rounds} 
 - **At work** begins when a topic of {compacted} MiB, of whose records every second one is outdated, may be compacted,
   and {retired} MiB of other topics, in segments of {small} and {large} MiB, are past their retention. It ends when the
   old files are gone. The broker shares the machine's {cores} cores, page cache and disk with the client.
-- **p99 at work / idle** is the median of each round's own ratio.
+- **p99 at work / idle** is the median of each round's own ratio. It means something only where the machine was quiet
+  before: what was in use of it while the broker was idle, the client included, is the last line.
 """
 
 
@@ -158,7 +159,9 @@ class Rounds:
         with Client(server.port) as client:
             self.prepare(server, client)
             settle_disk(server)
+            before = machine_ticks()
             idle = self.latencies(server, PACED)
+            after = machine_ticks()
             began = time.monotonic()
             alter(client, COMPACTED, "min.compaction.lag.ms", "0")
             for name in (*OLD_SMALL, *OLD_LARGE):
@@ -166,7 +169,9 @@ class Rounds:
             busy, ended = self.while_busy(server)
             client.delete_topics(topics)
         server.await_deleted(set(topics))
-        return figures(idle, busy, ended - began)
+        used = after[0] - before[0]
+        share = used / (used + after[1] - before[1])
+        return {**figures(idle, busy, ended - began), "% of the machine in use, idle": 100 * share}
 
     def prepare(self, server: Server, client: Client) -> None:
         create(client, MEASURED)

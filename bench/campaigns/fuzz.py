@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import frames
-from bench.campaigns import hostile
+from bench.campaigns import absurd_groups, hostile  # noqa: F401 - the former for its attack
 from bench.campaigns.barrage import OffenceError, volley
 from bench.campaigns.seeds import PARTITIONS, SHELF, TOPIC, Corpus
 from bench.campaigns.victim import Victim

@@ -29,11 +29,12 @@ from bench.campaigns.seeds import NOW, PARTITIONS, SHELF, SHELF_ID, TOPIC, TOPIC
 from kbroker._core.api.direct import DirectCaller
 from kbroker._core.clock import BrokerClock
 from kbroker._core.log.partition_log import PartitionLog
-from kbroker._core.partitions import PartitionHandle, ViewHandle
+from kbroker._core.partitions import PartitionHandle
 from kbroker._core.record import batch as batches
 from kbroker._core.record import lz4_frame, records
 from kbroker._core.record.compression import CodecError, compress_bytes, decompress_bytes
 from kbroker._core.record.records import BrokenRecords, Record
+from kbroker._core.views import ViewHandle
 from kbroker.api import REGISTRY
 from kbroker.protocol import apis, codec, messages
 

@@ -53,7 +53,7 @@ MODEST: dict[str, tuple[Any, ...]] = {
     "endpoint_type": (1,),
     "mechanism": ("PLAIN",),
     "key": ("group",),
-    "transactional_id": (None,),
+    "transactional_id": ("one", "another"),
     "response_partition_limit": (1, 2000),
     "assignments": ([],),
     "configs": ([],),

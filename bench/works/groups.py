@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from bench import frames, wireload
+from bench.crowd import Crowd, Templates
 from bench.members import Member, find_coordinator
 from bench.servers import Server
 from bench.works.measure import SECONDS, Figures, Meter, Work, make_topic, new_name, topic
@@ -80,24 +81,29 @@ async def _joined(port: int, groups: list[str]) -> list[Member]:
 
 
 def rebalance(count: int) -> Work:
-    """A group of `count` members; then one more comes: until everyone has an assignment of the new generation."""
+    """A group of `count` members; then one more comes: until everyone has an assignment of the new generation.
+
+    The members ask without a pause whether they shall join again: else the time between heartbeats would be measured.
+    """
 
     async def story(port: int) -> float:
         group = new_name()
         await find_coordinator(port, group)
-        members = [Member(port, group) for _ in range(count)]
-        await asyncio.gather(*(member.connect() for member in members))
-        await asyncio.gather(*(member.join() for member in members))
-        await _settled(members)
-        newcomer = Member(port, group)
-        await newcomer.connect()
-        staying = [asyncio.ensure_future(member.stay(BEAT_S)) for member in members]
-        began = time.monotonic()
-        await newcomer.join()
-        await _settled([*members, newcomer])
-        took = time.monotonic() - began
-        await _leave([*members, newcomer], staying)
-        return took
+        crowd = Crowd(port, [group] * count)
+        try:
+            standing = list(crowd.members.values())
+            for member in standing:
+                member.join()
+            crowd.settle()
+            newcomer = crowd.add(Templates(group))
+            began = time.monotonic()
+            newcomer.join()
+            for member in standing:
+                member.beat()
+            crowd.settle()
+            return time.monotonic() - began
+        finally:
+            crowd.close()
 
     return _timed(story)
 
@@ -108,13 +114,15 @@ def many_groups(count: int) -> Work:
     async def story(port: int) -> float:
         groups = [new_name() for _ in range(count)]
         await find_coordinator(port, groups[0])
-        members = [Member(port, group) for group in groups]
-        await asyncio.gather(*(member.connect() for member in members))
-        began = time.monotonic()
-        await asyncio.gather(*(member.join() for member in members))
-        took = time.monotonic() - began
-        await _leave(members, [])
-        return took
+        crowd = Crowd(port, groups)
+        try:
+            began = time.monotonic()
+            for member in crowd.members.values():
+                member.join()
+            crowd.settle()
+            return time.monotonic() - began
+        finally:
+            crowd.close()
 
     return _timed(story)
 

@@ -17,19 +17,23 @@ FIRST_PRODUCER = 1 << 40  # ids that no broker here hands out
 ABORT, COMMIT = 0, 1
 
 
-def was_clean(data: Path) -> bool:
-    return (data / CLEAN_MARKER).exists()
+def was_clean(directory: Path) -> bool:
+    return (directory / CLEAN_MARKER).exists()
 
 
 def partition_files(data: Path) -> list[Path]:
     """Of partitions that some topic owns: not of those that are being deleted or were set aside."""
-    return sorted(path for path in data.glob("*-[0-9]/*") if path.is_file() and path.parent.name != METADATA)
+    return sorted(path for path in data.glob("*/*-[0-9]/*") if path.is_file() and path.parent.name != METADATA)
 
 
 def harm(data: Path, chance: random.Random) -> list[Path]:
     """Every one can be made anew: indexes from their log; producer snapshots too, unless the files are believed."""
-    endings = [".index", ".timeindex"] if was_clean(data) else [".index", ".timeindex", ".snapshot"]
-    there = [path for path in partition_files(data) if path.suffix in endings]
+    believed = [".index", ".timeindex"]
+    there = [
+        path
+        for path in partition_files(data)
+        if path.suffix in believed or (path.suffix == ".snapshot" and not was_clean(path.parent.parent))
+    ]
     harmed = chance.sample(there, min(len(there), chance.randint(1, 40)))
     for path in harmed:
         size = path.stat().st_size
@@ -39,10 +43,10 @@ def harm(data: Path, chance: random.Random) -> list[Path]:
             _cut(path, chance.randrange(size))  # a sparser one is a sound one
         else:
             _cut(path, chance.choice((0, size - chance.randint(1, 11))))  # whole entries less: nobody could tell
-    if not was_clean(data):
-        for name in CHECKPOINTS:
+    for directory in sorted(data.iterdir()):
+        for name in CHECKPOINTS if not was_clean(directory) else ():
             if chance.random() < 0.2:
-                (data / name).unlink(missing_ok=True)
+                (directory / name).unlink(missing_ok=True)
     return harmed
 
 
@@ -54,11 +58,11 @@ def _cut(path: Path, size: int) -> None:
 def put_transactions(data: Path, shelf: Shelf, first_producer: int, chance: random.Random) -> bool:
     """Two interleaved transactions, one committed and one aborted, at the end of the log, as a broker would write them.
 
-    False: the log ends in a torn batch, or its files are believed as they are.
+    False: the log ends in a torn batch, or its files are believed as they are, or a copy is about to be the log.
     """
-    directory = data / f"{shelf.topic.name}-{shelf.partition}"
-    last = max(directory.glob("*.log"), default=None)
-    if last is None or was_clean(data):
+    name = f"{shelf.topic.name}-{shelf.partition}"
+    last = max(data.glob(f"*/{name}/*.log"), default=None)
+    if last is None or was_clean(last.parent.parent):
         return False
     content = last.read_bytes()
     try:

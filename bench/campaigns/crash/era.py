@@ -12,7 +12,7 @@ from bench.campaigns.crash import damage
 from bench.campaigns.crash.events import Events
 from bench.campaigns.crash.judge import judge, look_through
 from bench.campaigns.crash.ledger import FAITHFUL, Broken, Ledger
-from bench.campaigns.crash.load import Alterer, Faithful, Feeder, Reader, Shift, Trimmer, mayflies
+from bench.campaigns.crash.load import Alterer, Faithful, Feeder, Mover, Reader, Shift, Trimmer, mayflies
 from bench.campaigns.crash.plan import Plan, chance_of
 from bench.campaigns.crash.server import KILLED, Server
 from bench.campaigns.crash.survivor import Survivor
@@ -200,6 +200,7 @@ class Era:
             shift.add(fly.work(chance(fly.name)))
         trimmer = Trimmer(shelves, chance("trimmer"))
         shift.add(trimmer)
+        shift.add(Mover(shelves, [str(one.absolute()) for one in self.server.dirs], chance("mover")))
         shift.add(Alterer(self.ledger, TOPICS, chance("alterer")))
         return trimmer
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from bench.campaigns.crash.topics import TOPICS
+from bench.campaigns.crash.topics import MAYFLIES, TOPICS
 
 _SEGMENT = re.compile(r"([\w.-]+)-\d+/(\d{20})\.log$")
 _COMPACTED = {topic.name for topic in TOPICS if topic.compacted}
@@ -34,6 +34,8 @@ EXPECTED = (
     "snapshots harmed",
     "transactions by hand",
     "deletions of records",
+    "partitions moved",
+    "moves under way at a kill",
     "settings changed",
     "batches sent twice, kept once",
 )
@@ -57,7 +59,7 @@ class Events:
             elif what == "rename":
                 if paths[1].endswith(".log.swap"):
                     begun.add(paths[1])
-                self._renamed(*paths, left=starting and paths[0] not in begun)
+                self._renamed(*paths, left=starting and paths[0] not in begun, starting=starting)
             elif what == "unlink" and ".deleted" in paths[0]:
                 self.note("files removed")
             elif what == "cut" and starting and paths[0].endswith(".log"):
@@ -66,17 +68,20 @@ class Events:
                 self.note("kills inside a call")
                 self.note("torn writes", paths[0] == "torn")
 
-    def _renamed(self, old: str, new: str, *, left: bool) -> None:
+    def _renamed(self, old: str, new: str, *, left: bool, starting: bool) -> None:
         if old.endswith(".log.swap"):
             self.note("swaps finished by a start" if left else "compaction swaps")
         elif new.endswith(".log.deleted") and old.rpartition("/")[0].rpartition("-")[0] not in _COMPACTED:
             self.note("retention deletes")
-        elif new.endswith("-delete"):
+        elif new.endswith("-delete") and new.rpartition("/")[2].startswith(MAYFLIES):
             self.note("topics deleted")
+        elif old.endswith("-future") and not new.endswith(("-delete", "-stray")):
+            self.note("moves finished by a start" if starting else "partitions moved")
 
     def look(self, data: Path) -> None:
         """At what a kill has left."""
-        names = [path.name for path in data.glob("*-*/*")]
+        names = [path.name for path in data.glob("*/*-*/*")]
+        self.note("moves under way at a kill", any(data.glob("*/*-future")))
         self.note("copies under way at a kill", any(name.endswith(".cleaned") for name in names))
         self.note("swaps under way at a kill", any(name.endswith(".swap") for name in names))
         self.note("retired files at a kill", any(name.endswith(".deleted") for name in names))

@@ -258,6 +258,18 @@ class Trimmer:
         time.sleep(self._chance.random() * 0.3)  # the load's pace
 
 
+class Mover:
+    """AlterReplicaLogDirs: partitions go to and fro, and some are called back half-way."""
+
+    def __init__(self, shelves: Sequence[Shelf], directories: Sequence[str], chance: random.Random) -> None:
+        self._shelves, self._directories, self._chance = shelves, directories, chance
+
+    def __call__(self, talk: Talk) -> None:
+        shelf = self._chance.choice(self._shelves)
+        talk.move(shelf.topic.name, shelf.partition, self._chance.choice(self._directories))
+        time.sleep(self._chance.random() * 0.1)  # the load's pace
+
+
 class Alterer:
     """Changes settings of topics that are being written to."""
 

@@ -26,6 +26,9 @@ _SPOTS: tuple[tuple[tuple[str, ...], str, int], ...] = (
     (("rename", "write", "sync"), "checkpoint", 12),
     (("write", "sync", "rename", "create"), "__cluster_metadata", 15),
     (("create", "rename", "unlink"), "mayfly", 30),
+    (("rename",), "-future", 8),
+    (("write", "sync", "create"), "-future", 60),
+    (("rename",), "-delete", 8),
     (("cut",), ".log", 4),
     (ANY, "", 2_500),
 )
@@ -43,6 +46,7 @@ _START_SPOTS: tuple[tuple[tuple[str, ...], str, int], ...] = (
     (("write", "cut", "create"), "index", 40),
     (("unlink", "rename"), ".swap", 3),
     (("unlink",), ".deleted", 10),
+    (("write", "rename", "cut"), "-future", 5),
     (("write", "sync"), "__cluster_metadata", 3),
 )
 

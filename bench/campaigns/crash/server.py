@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.campaigns.crash.ledger import Broken
-from bench.campaigns.crash.topics import BROKER
+from bench.campaigns.crash.topics import BROKER, DIRECTORIES
 from bench.campaigns.crash.tripwire import Tripwire
 
 PATIENCE_SECONDS = 60.0
@@ -21,8 +21,10 @@ _READY = re.compile(r"127\.0\.0\.1:(\d+)")
 
 
 class Server:
-    def __init__(self, home: Path, library: Path, port: int) -> None:
+    def __init__(self, home: Path, library: Path, port: int, settings: dict[str, str] | None = None) -> None:
+        self._settings = settings or BROKER
         self.data = home / "data"
+        self.dirs = [self.data / name for name in DIRECTORIES]
         self.log = home / "broker.log"
         self.port = port
         self.wire = Tripwire(home)
@@ -32,11 +34,11 @@ class Server:
 
     def start(self, *, kill_after_s: float | None = None) -> bool:
         """True: it serves. False: it was killed before, by the wire or after so many seconds."""
-        options = [word for key, value in BROKER.items() for word in ("--config", f"{key}={value}")]
+        options = [word for key, value in self._settings.items() for word in ("--config", f"{key}={value}")]
         command = [sys.executable, "-m", "kbroker", "start", "--listeners", f"PLAINTEXT://127.0.0.1:{self.port}"]
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
-                [*command, "--data-dir", str(self.data), "--log-format", "json", *options],
+                [*command, "--data-dir", ",".join(map(str, self.dirs)), "--log-format", "json", *options],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

@@ -96,6 +96,15 @@ class Talk:
             raise Broken(f"DeleteRecords of {topic}-{partition} to {offset} was answered with {found}")
         return int(found.low_watermark)
 
+    def move(self, topic: str, partition: int, directory: str) -> None:
+        """Begins it; nobody waits for its end."""
+        request = messages.AlterReplicaLogDirsRequest
+        moved = request.AlterReplicaLogDirTopic(name=topic, partitions=[partition])
+        answer = self.ask(request(dirs=[request.AlterReplicaLogDir(path=directory, topics=[moved])]), 2)
+        (found,) = answer.results[0].partitions
+        if found.error_code:
+            raise Broken(f"AlterReplicaLogDirs of {topic}-{partition} to {directory} was answered with {found}")
+
     def producer_id(self) -> tuple[int, int]:
         answer = self.ask(messages.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4)
         if answer.error_code:

@@ -101,6 +101,8 @@ MAYFLIES = ("mayfly-0", "mayfly-1")  # created, written to, deleted and created 
 CLIENTS = "clients"  # written to by a real client that lives through the kills
 CLIENTS_CONFIGS = {"internal.segment.bytes": "400000", **_FOREVER}
 
+DIRECTORIES = ("one", "two")  # partitions move between them
+
 BROKER = {
     "log.cleaner.backoff.ms": "40",
     "log.retention.check.interval.ms": "150",
