@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from compat_tests.harness import Broker, Results, Row, compare
 from compat_tests.kbroker_server import KBroker
@@ -24,6 +25,8 @@ _SETTINGS = {
     "group.consumer.min.session.timeout.ms": "1000",
 }
 _RESULTS = pytest.StashKey[Results]()
+_UNSTEADY = pytest.StashKey[dict[str, str]]()
+_UNSTEADY_MOST = 3  # of the hundreds of a run; with more of them something is wrong, and the run fails
 REPOSITORY_ROOT = Path(__file__).resolve().parents[1]
 Compare = Callable[[str, str, Callable[[Broker], Any]], None]
 
@@ -37,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_RESULTS] = Results()
+    config.stash[_UNSTEADY] = {}
 
 
 @pytest.fixture(scope="session")
@@ -100,6 +104,26 @@ def topic(request: pytest.FixtureRequest) -> str:
     return f"t{next(_numbers)}-{words}"[:120]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """A test that fails is run once more, with a topic of another name.
+
+    There are two brokers and other people's clients in it, whose own races we cannot mend: a consumer that joins before
+    it has heard of its topic, an Apache that does not stop. One that passes then is named at the end, and why.
+    """
+    unsteady = item.config.stash[_UNSTEADY]
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    failed = next((report for report in reports if report.when == "call" and report.failed), None)
+    if failed is not None and len(unsteady) < _UNSTEADY_MOST:
+        unsteady[item.nodeid] = failed.longreprtext
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     outcome = yield
@@ -118,6 +142,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     )
     told = ", ".join(f"{count} of {reason}" for reason, count in sorted(reasons.items())) or "nothing"
     terminalreporter.write_line(f"skipped: {told}")
+    for name, problem in config.stash[_UNSTEADY].items():
+        terminalreporter.write_sep("-", f"run once more: {name}")
+        terminalreporter.write_line(problem)
     rows = config.stash[_RESULTS].rows.values()
     verdicts = Counter(row.verdict for row in rows)
     if rows:

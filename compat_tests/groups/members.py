@@ -98,6 +98,7 @@ class KafkaPython:
         )
 
     def subscribe(self, topic: str) -> None:
+        self.consumer.partitions_for_topic(topic)  # else it may join, and assign, before it knows the topic
         self.consumer.subscribe([topic])
 
     def poll(self) -> None:
