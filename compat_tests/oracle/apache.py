@@ -51,6 +51,7 @@ logger.shutdown.level=ERROR
 class ApacheKafka:
     """Starts on construction-time settings; `start` returns when the broker serves, `stop` when it has shut down.
 
+    A `port` that is given is the same after every start.
     A directory that already holds a formatted log directory (Kafka's or kbroker's) is opened, not formatted.
     """
 
@@ -63,12 +64,14 @@ class ApacheKafka:
         node_id: int = 1,
         settings: dict[str, str] | None = None,
         jvm_options: tuple[str, ...] | None = None,
+        port: int = 0,
     ) -> None:
         self.directory = directory
         self.data_directory = directory / "data"
         self.node_id = node_id
         self.bootstrap = ""
         self._settings = settings or {}
+        self._port = port
         self.spawned_at = 0.0  # by the monotonic clock: when the broker's process was started
         self._jvm_options = jvm_options
         self._process: subprocess.Popen[str] | None = None
@@ -87,7 +90,8 @@ class ApacheKafka:
 
     def start(self) -> ApacheKafka:
         self.directory.mkdir(parents=True, exist_ok=True)
-        broker_port, controller_port = _two_free_ports()
+        free_port, controller_port = two_free_ports()
+        broker_port = self._port or free_port
         self.bootstrap = f"127.0.0.1:{broker_port}"
         properties = self.directory / "server.properties"
         properties.write_text(self._properties(broker_port, controller_port))
@@ -204,7 +208,7 @@ def random_uuid() -> str:
             return text
 
 
-def _two_free_ports() -> tuple[int, int]:
+def two_free_ports() -> tuple[int, int]:
     with socket.socket() as one, socket.socket() as two:
         for held in (one, two):
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

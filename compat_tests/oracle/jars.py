@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 from functools import lru_cache
 from pathlib import Path
 
@@ -61,6 +63,23 @@ def maven_jars(pom: Path, name: str) -> Path:
         if fetched.returncode != 0:
             raise MissingToolError(f"mvn could not bring {name}: {fetched.stdout.strip()[-400:]}")
         done.write_text(pom.read_text())
+    return target
+
+
+def compiled(source: Path, class_path: str) -> Path:
+    """The classes of one Java file as a jar, named by what they were made from; made on first use.
+
+    A JVM keeps no archive of classes for a path with directories.
+    """
+    target = cache_directory() / source.stem / f"{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}.jar"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as made:
+            compiler = Path(java()).resolve().with_name("javac")
+            command = [str(compiler), "-cp", class_path, "-d", f"{made}/classes", str(source)]
+            subprocess.run(command, check=True, capture_output=True)
+            shutil.make_archive(f"{made}/jar", "zip", f"{made}/classes")
+            Path(made, "jar.zip").rename(target)
     return target
 
 

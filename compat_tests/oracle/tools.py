@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import atexit
 import base64
-import hashlib
 import queue
 import subprocess
-import tempfile
 import threading
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
-from compat_tests.oracle.jars import cache_directory, java, kafka_class_path, quick_start
+from compat_tests.oracle.jars import compiled, java, kafka_class_path, quick_start
 
 _TOOL_SECONDS = 120
 
@@ -37,6 +33,7 @@ TOOLS = {
     "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "transactional-message-copier": "org.apache.kafka.tools.TransactionalMessageCopier",
 }
 
 
@@ -65,28 +62,14 @@ class ToolResult:
         return self.out.splitlines()
 
 
-@lru_cache(maxsize=1)
-def _compiled() -> Path:
-    """The directory of the server's classes, named by what they were made from; made on first use."""
-    target = cache_directory() / "tool-server" / hashlib.sha256(_SERVER.read_bytes()).hexdigest()[:16]
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=target.parent))
-        compiler = Path(java()).resolve().with_name("javac")
-        command = [str(compiler), "-cp", kafka_class_path(), "-d", str(made), str(_SERVER)]
-        subprocess.run(command, check=True, capture_output=True)
-        with suppress(OSError):  # another run was quicker
-            made.rename(target)
-    return target
-
-
 class _WarmTools:
     """One JVM and one tool at a time."""
 
     def __init__(self) -> None:
-        options = ("-Xmx512M", *quick_start(f"{_SERVER.stem}-{_compiled().name}"), "-Dlog4j2.level=ERROR")
+        classes = compiled(_SERVER, kafka_class_path())
+        options = ("-Xmx512M", *quick_start(f"{_SERVER.stem}-{classes.stem}"), "-Dlog4j2.level=ERROR")
         self._process = subprocess.Popen(
-            [java(), *options, "-cp", f"{kafka_class_path()}:{_compiled()}", _SERVER.stem],
+            [java(), *options, "-cp", f"{kafka_class_path()}:{classes}", _SERVER.stem],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
