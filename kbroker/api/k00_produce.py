@@ -182,6 +182,8 @@ def _transactional(items: list[Item]) -> list[Item]:
 async def _verify(request: ProduceRequest, ctx: Context, items: list[Item]) -> bool:
     """Asks the coordinator of a transaction about partitions where it has not begun; whether there was one to ask."""
     adds = ctx.api_version >= ADDS_PARTITIONS
+    if adds and request.transactional_id is not None:
+        await ctx.rooms.transactions.last_one_ended(request.transactional_id)
     asked: dict[tuple[str, int], Item] = {}
     for item in _transactional(items):
         assert item.partition is not None

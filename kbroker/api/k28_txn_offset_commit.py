@@ -46,6 +46,8 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Tx
     guard = 0
     if _is_for_something(request, ctx):
         adds = version >= ADDS_FROM
+        if adds:
+            await ctx.rooms.transactions.last_one_ended(request.transactional_id)
         guard = groups.begin_verification(request.group_id, request.producer_id, request.producer_epoch, adds=adds)
         code = await _verify(request, ctx, (OFFSETS_TOPIC, partition)) if guard else Err.NONE
         if code != Err.NONE:

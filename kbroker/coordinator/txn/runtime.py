@@ -34,7 +34,6 @@ from kbroker.coordinator.txn.shard import (
 )
 from kbroker.coordinator.txn.transaction import EPOCH_BUMPS_FROM, Place
 from kbroker.errors import (
-    ConcurrentTransactionsError,
     InvalidRequestError,
     KafkaError,
     NotCoordinatorError,
@@ -154,12 +153,16 @@ class TransactionCoordinator(Edge[TransactionShard]):
         who = Producer(transactional_id, producer_id, producer_epoch)
         if not add:
             return _codes(await answer_of(self.look(who, partitions)), partitions)
-        answer = await answer_of(self.add(who, partitions, EPOCH_BUMPS_FROM))
+        return _codes(await answer_of(self.add(who, partitions, EPOCH_BUMPS_FROM)), partitions)
+
+    async def last_one_ended(self, transactional_id: str) -> None:
+        """Waits for the markers of the transaction that is being ended, but not for long.
+
+        For whoever is about to add a partition, before it begins to verify: a marker that is written later ends that.
+        """
         ending = self._ending.get(transactional_id)
-        if isinstance(answer, ConcurrentTransactionsError) and ending is not None:
+        if ending is not None:
             await asyncio.wait({ending}, timeout=END_WAIT_S)
-            answer = await answer_of(self.add(who, partitions, EPOCH_BUMPS_FROM))
-        return _codes(answer, partitions)
 
     def _ask(self, transactional_id: str, event: Callable[[TransactionShard, Any, int], Step]) -> Later:
         if transactional_id:

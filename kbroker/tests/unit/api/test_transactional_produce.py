@@ -29,12 +29,17 @@ Key = tuple[str, int]
 
 
 class Coordinator:
-    """Says what it was told to say; `meanwhile` happens while it is being asked."""
+    """Says what it was told to say; `meanwhile` happens while it is asked, `before` while it is waited for."""
 
     def __init__(self) -> None:
         self.errors: dict[Key, int] = {}
         self.asked: list[tuple[str, int, int, list[Key], bool]] = []
         self.meanwhile: Callable[[], Any] = lambda: None
+        self.before: Callable[[], Any] = lambda: None
+
+    async def last_one_ended(self, transactional_id: str) -> None:
+        await asyncio.sleep(0)
+        self.before()
 
     async def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: list[Key], *, add: bool
@@ -113,6 +118,18 @@ def test_a_known_partition_is_appended_to(place: Place, version: int, adds: bool
     (record,) = iterate(place.log().read(0))
     assert record.value == b"x" * size
     assert place.log().last_stable_offset == 0
+
+
+def test_the_next_transaction_begins_behind_the_last_ones_markers(place: Place) -> None:
+    """A client that is told of the end before the markers are written may send at once."""
+    assert place.produce((0, tx(0)), version=12)[0].error_code == 0
+
+    def marker() -> None:
+        place.desk.rooms.markers.write_marker("t", 0, 7, 1, commit=True, coordinator_epoch=0, transaction_version=2)
+
+    place.coordinator.before = marker
+    (answer,) = place.produce((0, tx(0, epoch=1)), version=12)
+    assert (answer.error_code, answer.base_offset) == (0, 2)
 
 
 def test_what_has_begun_is_not_asked_about_again(place: Place) -> None:

@@ -198,11 +198,13 @@ def test_the_next_transaction_waits_for_the_last_ones_markers(run: Any) -> None:
         who = await place.begin()
         await place.end(who)
         assert isinstance(await place.end(who), ConcurrentTransactionsError)
-        adding = asyncio.ensure_future(place.coordinator.verify("tx", 500, 1, [PLACE], add=True))
+        assert await place.coordinator.verify("tx", 500, 1, [PLACE], add=True) == {PLACE: Err.CONCURRENT_TRANSACTIONS}
+        waiting = asyncio.ensure_future(place.coordinator.last_one_ended("tx"))
         await asyncio.sleep(0)
-        assert not adding.done()
+        assert not waiting.done()
         hold.set()
-        assert await adding == {PLACE: 0}
+        await waiting
+        assert await place.coordinator.verify("tx", 500, 1, [PLACE], add=True) == {PLACE: 0}
         assert await place.state() == "Ongoing"
 
     run(story)
