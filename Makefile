@@ -7,7 +7,7 @@ PORT   ?= 9092
 TIMES  := build/layer-seconds.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test install lint unit compat spark campaigns fuzz sanitize crash decay groups regroup storm transactions transcripts million crowd wireload race race-groups idempotence partitions upkeep micro generate annotate clean
+.PHONY: help build run test install lint unit compat spark campaigns fuzz sanitize crash decay groups regroup storm transactions transcripts million crowd wireload race race-groups race-transactions idempotence partitions upkeep micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -117,6 +117,9 @@ race: wireload   ## kbroker against Apache Kafka on the same machine, interleave
 
 race-groups: wireload  ## the group coordinators of kbroker and Apache Kafka; ROUNDS=… ONLY=…
 	$(PY) -m bench.race --groups --warm-minutes 1 --rounds $(or $(ROUNDS),3) $(if $(ONLY),--only '$(ONLY)')
+
+race-transactions: wireload  ## transactions on kbroker and Apache Kafka: throughput and commit latency; ROUNDS=… ONLY=…
+	$(PY) -m bench.race --transactions --warm-minutes 1 --rounds $(or $(ROUNDS),3) $(if $(ONLY),--only '$(ONLY)')
 
 idempotence: build ## what a producer id costs in the broker's CPU; PAIRS=…
 	$(PY) -m bench.idempotence $(if $(PAIRS),--pairs $(PAIRS))

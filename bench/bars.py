@@ -35,6 +35,7 @@ BESIDE_PYTHON = {"p99 µs": Bar("at most 2x", ratio_max=2)}
 COMMITS = {"requests/s": at_least(1.2), "CPU µs per request": at_most(2)}
 HEARTBEATS = {"requests/s": at_least(1.2), "CPU µs per request": at_most(2)}
 SOONER = Bar("sooner", ratio_max=0.9)
+TRANSACTIONS = {"transactions/s": Bar("more", ratio_min=1.1), "commit p50 µs": SOONER, "commit p99 µs": SOONER}
 
 BARS: dict[str, dict[str, Bar]] = {
     "librdkafka produce, 100 B, acks=all": CLIENT_PRODUCE,
@@ -67,6 +68,16 @@ BARS: dict[str, dict[str, Bar]] = {
     "first record, 4 classic consumers": {"seconds": at_most(4)},
     "first record, 1 consumer, KIP-848": {"seconds": SOONER},
     "first record, 4 consumers, KIP-848": {"seconds": at_most(4)},
+    "transactions, 1 x 100 B": TRANSACTIONS,
+    "transactions, 1 x 100 B, 8 producers": TRANSACTIONS,
+    "transactions, 100 x 1 KiB": TRANSACTIONS,
+    "transactions, 100 x 1 KiB, 8 producers": TRANSACTIONS,
+    "with offsets, 1 x 100 B": TRANSACTIONS,
+    "with offsets, 1 x 100 B, 8 producers": TRANSACTIONS,
+    "older flow, 1 x 100 B": TRANSACTIONS,
+    "older flow, 1 x 100 B, 8 producers": TRANSACTIONS,
+    "librdkafka transactions, 1 x 100 B": TRANSACTIONS,
+    "librdkafka transactions, 100 x 1 KiB": TRANSACTIONS,
     "500 topics x 4 partitions, create": {"seconds to answer": at_most(1), "seconds to all led": at_most(1)},
     "500 topics x 4 partitions, restart": {"seconds": at_most(8)},
     "a fresh broker": {

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from bench.bars import BARS
 from bench.outcome import Race, Row
 from bench.servers import SETTINGS, ApacheServer, KbrokerServer, Server
 from bench.settle import Ballast
-from bench.works import floor, groups, latency, librdkafka, lives, raw
+from bench.transactors import Shape
+from bench.works import floor, groups, latency, librdkafka, lives, raw, transactions
 from bench.works.measure import Figures, Work
 
 RESULTS = Path(__file__).parent / "results"
@@ -63,6 +65,21 @@ GROUPS: dict[str, Work] = {
     "first record, 1 consumer, KIP-848": groups.first_record(1, "consumer"),
     "first record, 4 consumers, KIP-848": groups.first_record(4, "consumer"),
     "100 members come and go": groups.storm(100, 5.0),
+}
+# Transactions, in a race of their own: `--transactions`.
+SMALL, LARGE = Shape(1, 100, 1), Shape(25, 1024, 4)  # 1 x 100 B in one partition, 100 x 1 KiB over four
+OFFSETS, OLDER = replace(SMALL, group="race"), replace(SMALL, older=True)
+TRANSACTIONS: dict[str, Work] = {
+    "transactions, 1 x 100 B": transactions.commits(1, SMALL),
+    "transactions, 1 x 100 B, 8 producers": transactions.commits(8, SMALL),
+    "transactions, 100 x 1 KiB": transactions.commits(1, LARGE),
+    "transactions, 100 x 1 KiB, 8 producers": transactions.commits(8, LARGE),
+    "with offsets, 1 x 100 B": transactions.commits(1, OFFSETS),
+    "with offsets, 1 x 100 B, 8 producers": transactions.commits(8, OFFSETS),
+    "older flow, 1 x 100 B": transactions.commits(1, OLDER),
+    "older flow, 1 x 100 B, 8 producers": transactions.commits(8, OLDER),
+    "librdkafka transactions, 1 x 100 B": transactions.librdkafka(1, 100),
+    "librdkafka transactions, 100 x 1 KiB": transactions.librdkafka(100, 1024),
 }
 RESTART = lives.Restart()
 # On brokers that the work itself starts and stops.
@@ -160,31 +177,33 @@ def beside(work: Work, how: str) -> Figures:
             spinner.wait()
 
 
-def race_groups(rounds: int, only: str, warm_minutes: float) -> None:
+def race_coordinators(kind: str, works: Mapping[str, Work], rounds: int, only: str, warm_minutes: float) -> None:
     """Nothing here fills memory, so none is settled; the page keeps what was found in a section of its own."""
     print(report.HEADING)
     rows: list[Row] = []
-    for row in duel({name: work for name, work in GROUPS.items() if only in name}, {}, rounds, warm_minutes, None):
+    for row in duel({name: work for name, work in works.items() if only in name}, {}, rounds, warm_minutes, None):
         print(report.line(row), flush=True)
         rows.append(row)
     outcome = Race.of(rows, rounds=rounds, warm_minutes=warm_minutes)
-    print(f"kept in {outcome.keep(RESULTS, 'groups')}")
+    print(f"kept in {outcome.keep(RESULTS, kind)}")
     if not only:
-        report.write_groups(outcome)
+        report.write_section(kind, outcome)
 
 
 def main() -> None:
-    unknown = BARS.keys() - {**WORKS, **LIVES, **GROUPS}.keys() - {name + THREAD for name in BESIDE}
+    unknown = BARS.keys() - {**WORKS, **LIVES, **GROUPS, **TRANSACTIONS}.keys() - {name + THREAD for name in BESIDE}
     assert not unknown, f"bars for works that are not there: {unknown}"
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm-minutes", type=float, default=3, help="how long Apache Kafka is warmed with the works")
     parser.add_argument("--only", default="", help="run the works whose name contains this; the docs stay as they are")
     parser.add_argument("--groups", action="store_true", help="the race of the group coordinators")
+    parser.add_argument("--transactions", action="store_true", help="the race of transactions")
     arguments = parser.parse_args()
-    if arguments.groups:
-        race_groups(arguments.rounds, arguments.only, arguments.warm_minutes)
-        return
+    for kind, works in (("groups", GROUPS), ("transactions", TRANSACTIONS)):
+        if getattr(arguments, kind):
+            race_coordinators(kind, works, arguments.rounds, arguments.only, arguments.warm_minutes)
+            return
     began = time.monotonic()
     print(report.HEADING)
     rows: list[Row] = []

@@ -135,10 +135,31 @@ Medians of {rounds} rounds, interleaved, Apache Kafka 4.3.1 warmed for {warm:g} 
 """
 
 
-def write_groups(race: Race) -> None:
+TRANSACTIONS_SECTION = """\
+## Transactions
+
+Written by `make race-transactions`, last for commit {commit} at {at} on {cores} cores of {cpu}, {memory}, Linux
+{kernel}. Medians of {rounds} rounds, interleaved, Apache Kafka 4.3.1 warmed for {warm:g} minutes with the same works;
+`transaction.state.log.num.partitions` is 1 on both.
+
+{table}
+{met} of {judged} aims are met.{short}
+
+- **Producers** on the wire, in one thread (`bench/transactors.py`): each one fills and commits a transaction and begins
+  the next at once. 1 x 100 B is one record in one partition; 100 x 1 KiB lie in four. Their flow is that of transaction
+  version 2 (KIP-890), in which batches add their partitions and each end bumps the epoch; *older flow* adds partitions
+  by a request of their own. *With offsets* a group's offset is part of each transaction.
+- **Commit** is the time from the request that ends a transaction until its answer has arrived; with librdkafka that of
+  `commit_transaction()`, which waits for the records, too.
+- **Waiting**: a producer whose transaction before has not ended yet asks again after 20 ms, as Java's does.
+"""
+SECTIONS = {"groups": GROUPS_SECTION, "transactions": TRANSACTIONS_SECTION}
+
+
+def write_section(kind: str, race: Race) -> None:
     judged = [row for row in race.rows if row.met is not None]
     short = [f"{row.work}: {row.figure}" for row in judged if not row.met]
-    text = GROUPS_SECTION.format(
+    text = SECTIONS[kind].format(
         **race.machine,
         commit=race.commit,
         at=race.at,
@@ -149,7 +170,7 @@ def write_groups(race: Race) -> None:
         judged=len(judged),
         short=f" Short of theirs are {'; '.join(short)}." if short else "",
     )
-    put_section("groups", text)
+    put_section(kind, text)
 
 
 def put_section(name: str, text: str) -> None:
