@@ -101,6 +101,7 @@ class Gateway:
             self._serve_waiting()  # there is room only if serving one of them failed
             for posted in self._mailbox.take(TAKEN_AT_ONCE):
                 self._serve_posted(posted)
+            self._rooms.transactions.append_decided()
             self._rooms.groups.append_decided()
         finally:
             ready, self._ready = self._ready, None
@@ -198,7 +199,10 @@ class Gateway:
                 self._keep(listener, principal, frame, payload)
 
     def _settle(self, token: int, row: Row, request: Any, ctx: Context, answer: Any, *, large: int) -> None:
-        """A coordinator has answered."""
+        """A coordinator has answered, or what it answered is to be carried out now, which takes a while."""
+        if isinstance(answer, CoroutineType):
+            self._spawn(self._finish(token, row, request, ctx, answer, large=large))
+            return
         if isinstance(answer, Exception):
             self._fail(token, row, request, ctx, answer)
         else:

@@ -8,6 +8,7 @@ appended through the same partition, so every check stays where it is.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from kbroker.api.context import NO_REPLY, Context, HangUpError
 from kbroker.api.registry import api
 from kbroker.api.transactions import as_produced
 from kbroker.cluster.topics import INTERNAL_TOPICS
+from kbroker.coordinator.later import Later
 from kbroker.protocol.messages import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
@@ -35,7 +37,9 @@ DECOMPRESSED_BATCH_MAX_BYTES = 134_217_728
 REPLICATION_POLL_S = 0.005
 ADMIN_CLIENT = "__admin_client"
 ADDS_PARTITIONS = 12  # from this version on a transaction's partitions are added by producing to them (KIP-890)
-LIGHT_BYTES = 65_536
+LIGHT_BYTES = 262_144
+LIGHT_PACKED_BYTES = 65_536
+Place = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -63,6 +67,16 @@ class Item:
         return self.produced.base_offset + _int(self.records[23:27]) + 1
 
 
+@dataclass(slots=True)
+class Asked:
+    """A request, and its partitions with the topics they stand in."""
+
+    request: ProduceRequest
+    ctx: Context
+    topics: list[tuple[ProduceRequest.TopicProduceData, list[Item]]]
+    items: list[Item]
+
+
 def _int(field: bytes) -> int:
     return int.from_bytes(field, "big", signed=True)
 
@@ -81,29 +95,83 @@ def _failed(request: ProduceRequest, code: int, version: int) -> ProduceResponse
 
 
 @api(0, versions="3-13", advertised="0-13", native=True, failed=_failed)
-async def produce(request: ProduceRequest, ctx: Context) -> ProduceResponse | Any:
+def produce(request: ProduceRequest, ctx: Context) -> Later | Coroutine[Any, Any, Any]:
     topics = [(topic, [_resolve(topic, one, ctx) for one in topic.partition_data]) for topic in request.topic_data]
-    items = [item for _, found in topics for item in found]
-    _judge(request, ctx, items)
-    asked = await _verify(request, ctx, items)
-    if asked and _is_light(items):
-        _append(items, request.acks, inflate=False)
+    asked = Asked(request, ctx, topics, [item for _, found in topics for item in found])
+    _judge(request, ctx, asked.items)
+    if request.transactional_id is None or not _transactional(asked.items):
+        return _append_slowly(asked, inflate=True)
+    return _append_verified(asked, request.transactional_id)
+
+
+def _append_verified(asked: Asked, transactional_id: str) -> Later:
+    """Asks the coordinator of a transaction about partitions where it has not begun, and appends what may come."""
+    ctx = asked.ctx
+    adds = ctx.api_version >= ADDS_PARTITIONS
+    whole = Later()
+    unknown: dict[Place, Item] = {}
+
+    def begin(_ended: object) -> None:
+        for item in _transactional(asked.items):
+            assert item.partition is not None
+            assert item.topic is not None
+            sequence = _int(item.records[53:57])
+            item.guard = item.partition.begin_verification(*item.producer, sequence, adds=adds)
+            if item.guard:
+                unknown[item.topic, item.index] = item
+        if not unknown:
+            whole.settle(_append_slowly(asked, inflate=True))
+            return
+        producer_id, epoch = next(iter(unknown.values())).producer
+        codes = ctx.rooms.transactions.verify(transactional_id, producer_id, epoch, list(unknown), add=adds)
+        codes.then(append)
+
+    def append(codes: dict[Place, int]) -> None:
+        for place, item in unknown.items():
+            code = codes.get(place, Err.NONE)
+            if code != Err.NONE:
+                item.error, item.message = as_produced(code, ctx.api_version)
+        whole.settle(_append_at_once(asked) if _is_light(asked.items) else _append_slowly(asked, inflate=False))
+
+    if adds:
+        ctx.rooms.transactions.last_one_ended(transactional_id).then(begin)
     else:
-        await ctx.rooms.in_thread(_append, items, request.acks, not asked)
-    if request.acks == 0:
-        if any(item.error for item in items):
+        begin(None)
+    return whole
+
+
+def _append_at_once(asked: Asked) -> ProduceResponse | Any:
+    """The response, an exception, or a coroutine that waits for the replicas and then gives one of them."""
+    try:
+        _append(asked.items, asked.request.acks, inflate=False)
+        if asked.request.acks == -1 and not all(_is_replicated(one) for one in _appended(asked.items)):
+            return _replicated(asked)
+        return _answers(asked)
+    except Exception as error:
+        return error
+
+
+async def _append_slowly(asked: Asked, *, inflate: bool) -> ProduceResponse | Any:
+    """In a worker thread. `inflate`: the request is here because of a codec."""
+    await asked.ctx.rooms.in_thread(_append, asked.items, asked.request.acks, inflate)
+    return await _replicated(asked) if asked.request.acks == -1 else _answers(asked)
+
+
+def _answers(asked: Asked) -> ProduceResponse | Any:
+    if asked.request.acks == 0:
+        if any(item.error for item in asked.items):
             raise HangUpError("a batch produced with acks=0 was refused")  # how Kafka tells such a client
         return NO_REPLY
-    if request.acks == -1:
-        await _replicated(items, request.timeout_ms / 1000)
     return ProduceResponse(
         responses=[
             TopicAnswer(
-                name=topic.name, topic_id=topic.topic_id, partition_responses=[_answer(ctx, one) for one in found]
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[_answer(asked.ctx, one) for one in found],
             )
-            for topic, found in topics
+            for topic, found in asked.topics
         ],
-        node_endpoints=_endpoints(ctx, items),
+        node_endpoints=_endpoints(asked.ctx, asked.items),
     )
 
 
@@ -179,42 +247,19 @@ def _transactional(items: list[Item]) -> list[Item]:
     return [item for item in items if item.error == Err.NONE and item.transactional and item.producer[0] >= 0]
 
 
-async def _verify(request: ProduceRequest, ctx: Context, items: list[Item]) -> bool:
-    """Asks the coordinator of a transaction about partitions where it has not begun; whether there was one to ask."""
-    adds = ctx.api_version >= ADDS_PARTITIONS
-    if adds and request.transactional_id is not None:
-        await ctx.rooms.transactions.last_one_ended(request.transactional_id)
-    asked: dict[tuple[str, int], Item] = {}
-    for item in _transactional(items):
-        assert item.partition is not None
-        assert item.topic is not None
-        sequence = _int(item.records[53:57])
-        item.guard = item.partition.begin_verification(*item.producer, sequence, adds=adds)
-        if item.guard:
-            asked[item.topic, item.index] = item
-    if not asked or request.transactional_id is None:
-        return False
-    producer_id, epoch = next(iter(asked.values())).producer
-    errors = await ctx.rooms.transactions.verify(request.transactional_id, producer_id, epoch, list(asked), add=adds)
-    for key, item in asked.items():
-        code = errors.get(key, Err.NONE)
-        if code != Err.NONE:
-            item.error, item.message = as_produced(code, ctx.api_version)
-    return True
-
-
 def _is_light(items: list[Item]) -> bool:
     """Whether the batches may be appended here and now: a thread would take longer than they do."""
     from kbroker._core.record.compression import native
 
     codecs = {item.records[22] & CODEC_BITS for item in items if item.error == Err.NONE}
-    return sum(len(item.records) for item in items) <= LIGHT_BYTES and all(
+    most = LIGHT_BYTES if codecs <= {0} else LIGHT_PACKED_BYTES
+    return sum(len(item.records) for item in items) <= most and all(
         codec == 0 or codec > ZSTD or native(codec) for codec in codecs
     )
 
 
 def _append(items: list[Item], acks: int, inflate: bool) -> None:
-    """In a worker thread when it may take long. `inflate`: the request is here because of a codec."""
+    """In a worker thread when it may take long."""
     from kbroker._core.record.batch import check
     from kbroker._core.record.codecs import OVER_CAP, UNDECODABLE, CodecError, decompress_fallback
     from kbroker._core.record.compression import native
@@ -238,17 +283,23 @@ def _append(items: list[Item], acks: int, inflate: bool) -> None:
         item.error, item.message = item.produced.error, item.produced.message
 
 
-async def _replicated(items: list[Item], timeout_s: float) -> None:
+async def _replicated(asked: Asked) -> ProduceResponse:
     """Waits until the in-sync replicas have what was appended, at most until the client's timeout."""
     import asyncio  # loaded with the control loop, not with the registry
 
-    waiting = [item for item in items if item.error == Err.NONE and item.produced is not None]
+    waiting = _appended(asked.items)
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout_s
+    deadline = loop.time() + asked.request.timeout_ms / 1000
     while waiting := [item for item in waiting if not _is_replicated(item)]:
         if loop.time() >= deadline:
-            return  # with REQUEST_TIMED_OUT; their records stay appended
+            break  # with REQUEST_TIMED_OUT; their records stay appended
         await asyncio.sleep(REPLICATION_POLL_S)
+    response: ProduceResponse = _answers(asked)
+    return response
+
+
+def _appended(items: list[Item]) -> list[Item]:
+    return [item for item in items if item.produced is not None and item.error in (Err.NONE, Err.REQUEST_TIMED_OUT)]
 
 
 def _is_replicated(item: Item) -> bool:

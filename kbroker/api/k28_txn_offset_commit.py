@@ -7,12 +7,12 @@ partition becomes part of the transaction here, without AddOffsetsToTxn (KIP-890
 from __future__ import annotations
 
 from kbroker._core.errors import Err
-from kbroker.api.answers import code_of
 from kbroker.api.context import Context
 from kbroker.api.groups import caller
 from kbroker.api.registry import api
+from kbroker.coordinator.later import Later
 from kbroker.coordinator.placement import OFFSETS_TOPIC
-from kbroker.coordinator.runtime import answer_of
+from kbroker.errors import KafkaError
 from kbroker.protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 ABORTABLE_FROM = 4
@@ -36,32 +36,52 @@ def _failed(request: TxnOffsetCommitRequest, code: int, version: int) -> TxnOffs
 
 
 @api(28, versions="0-5", failed=_failed)
-async def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> TxnOffsetCommitResponse:
-    groups, version = ctx.rooms.groups, ctx.api_version
-    if not request.group_id:
-        return _failed(request, Err.INVALID_GROUP_ID, version)
+def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Later:
+    groups, transactions, version = ctx.rooms.groups, ctx.rooms.transactions, ctx.api_version
+    whole = Later()
     partition = groups.partition_of(request.group_id)
-    if partition is None:
-        return _failed(request, Err.COORDINATOR_NOT_AVAILABLE, version)
-    guard = 0
-    if _is_for_something(request, ctx):
-        adds = version >= ADDS_FROM
-        if adds:
-            await ctx.rooms.transactions.last_one_ended(request.transactional_id)
-        guard = groups.begin_verification(request.group_id, request.producer_id, request.producer_epoch, adds=adds)
-        code = await _verify(request, ctx, (OFFSETS_TOPIC, partition)) if guard else Err.NONE
-        if code != Err.NONE:
-            return _failed(request, code, version)
+    if not request.group_id or partition is None:
+        code = Err.COORDINATOR_NOT_AVAILABLE if request.group_id else Err.INVALID_GROUP_ID
+        whole.settle(_failed(request, code, version))
+        return whole
+    adds = version >= ADDS_FROM
+    place = (OFFSETS_TOPIC, partition)
     who = caller(ctx)
-    answer = await answer_of(
-        groups.submit(
+
+    def begin(_ended: object) -> None:
+        try:
+            guard = groups.begin_verification(request.group_id, request.producer_id, request.producer_epoch, adds=adds)
+        except KafkaError as error:
+            whole.settle(error)
+            return
+        if guard:
+            codes = transactions.verify(
+                request.transactional_id, request.producer_id, request.producer_epoch, [place], add=adds
+            )
+            codes.then(lambda told: verified(_told(told[place], version), guard))
+        else:
+            verified(Err.NONE, guard)
+
+    def verified(code: int, guard: int) -> None:
+        if code != Err.NONE:
+            whole.settle(_failed(request, code, version))
+        else:
+            commit(guard)
+
+    def commit(guard: int) -> None:
+        answer = groups.submit(
             request.group_id,
             lambda shard, token, now_ms: shard.on_txn_offset_commit(token, request, who, guard, now_ms),
         )
-    )
-    if isinstance(answer, TxnOffsetCommitResponse):
-        return answer
-    return _failed(request, code_of(answer), version)
+        answer.then(whole.settle)
+
+    if not _is_for_something(request, ctx):
+        commit(0)
+    elif adds:
+        transactions.last_one_ended(request.transactional_id).then(begin)
+    else:
+        begin(None)
+    return whole
 
 
 def _is_for_something(request: TxnOffsetCommitRequest, ctx: Context) -> bool:
@@ -74,17 +94,10 @@ def _is_for_something(request: TxnOffsetCommitRequest, ctx: Context) -> bool:
     )
 
 
-async def _verify(request: TxnOffsetCommitRequest, ctx: Context, place: tuple[str, int]) -> int:
-    codes = await ctx.rooms.transactions.verify(
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        [place],
-        add=ctx.api_version >= ADDS_FROM,
-    )
-    code = codes.get(place, Err.NONE)
+def _told(code: int, version: int) -> int:
+    """The answer of the transaction's coordinator, as this request tells it."""
     if code == Err.PRODUCER_FENCED:
         return Err.INVALID_PRODUCER_EPOCH
-    if code == Err.TRANSACTION_ABORTABLE and ctx.api_version < ABORTABLE_FROM:
+    if code == Err.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
         return Err.INVALID_TXN_STATE
     return Err.COORDINATOR_LOAD_IN_PROGRESS if code in AWAY else code

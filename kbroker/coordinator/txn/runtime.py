@@ -20,7 +20,7 @@ from kbroker._core.partitions import PartitionHandle
 from kbroker.coordinator.frames import TRANSACTION
 from kbroker.coordinator.later import Later
 from kbroker.coordinator.placement import TRANSACTIONS_TOPIC
-from kbroker.coordinator.runtime import Edge, Led, answer_of
+from kbroker.coordinator.runtime import Edge, Led
 from kbroker.coordinator.step import Step
 from kbroker.coordinator.txn.settings import TransactionSettings
 from kbroker.coordinator.txn.shard import (
@@ -43,6 +43,7 @@ from kbroker.errors import (
 RETRY_S = 0.02  # how soon a marker is tried again at first, and at most
 RETRY_MAX_S = 1.0
 END_WAIT_S = 0.1  # how long whoever adds a partition waits for the transaction before to be ended
+ENDED = object()
 FENCED = {Err.INVALID_PRODUCER_EPOCH, Err.TRANSACTION_COORDINATOR_FENCED}
 
 
@@ -53,7 +54,7 @@ class OnNewId(Protocol):
 
 
 class WriteMarker(Protocol):
-    """Writes one marker into a partition, and waits for it to be committed. Returns an error code."""
+    """Writes one marker into a partition at once. The future is an error code, when the marker is committed."""
 
     def __call__(
         self,
@@ -65,7 +66,7 @@ class WriteMarker(Protocol):
         commit: bool,
         coordinator_epoch: int,
         transaction_version: int,
-    ) -> Awaitable[int]: ...
+    ) -> asyncio.Future[int]: ...
 
 
 class TransactionCoordinator(Edge[TransactionShard]):
@@ -103,7 +104,8 @@ class TransactionCoordinator(Edge[TransactionShard]):
         self._level = level
         self._new_producer_id = new_producer_id
         self._write_marker = write_marker
-        self._ending: dict[str, asyncio.Task[None]] = {}  # by transactional id
+        self._to_end: list[tuple[Led[TransactionShard], Markers]] = []  # in the next turn
+        self._ending: dict[str, list[Later]] = {}  # who waits for the end, by transactional id
 
     def _new_shard(self) -> TransactionShard:
         return TransactionShard(self._settings(), self._level)
@@ -137,7 +139,7 @@ class TransactionCoordinator(Edge[TransactionShard]):
         """Which of the partitions are part of the transaction; the answer is Found."""
         return self._ask(who.transactional_id, lambda shard, token, now_ms: shard.on_verify(token, who, places))
 
-    async def verify(
+    def verify(
         self,
         transactional_id: str,
         producer_id: int,
@@ -145,24 +147,30 @@ class TransactionCoordinator(Edge[TransactionShard]):
         partitions: list[Place],
         *,
         add: bool,
-    ) -> dict[Place, int]:
-        """What a partition asks before it takes the first batch of a transaction: an error code for each.
+    ) -> Later:
+        """What a partition asks before it takes the first batch of a transaction: the answer is an error code for each.
 
         `add` makes them part of the transaction (transaction version 2); otherwise they have to be it already.
         """
         who = Producer(transactional_id, producer_id, producer_epoch)
-        if not add:
-            return _codes(await answer_of(self.look(who, partitions)), partitions)
-        return _codes(await answer_of(self.add(who, partitions, EPOCH_BUMPS_FROM)), partitions)
+        codes = Later()
+        found = self.add(who, partitions, EPOCH_BUMPS_FROM) if add else self.look(who, partitions)
+        found.then(lambda answer: codes.settle(_codes(answer, partitions)))
+        return codes
 
-    async def last_one_ended(self, transactional_id: str) -> None:
-        """Waits for the markers of the transaction that is being ended, but not for long.
+    def last_one_ended(self, transactional_id: str) -> Later:
+        """Settled when the transaction that is being ended has its markers; nobody waits for long, or for nothing.
 
         For whoever is about to add a partition, before it begins to verify: a marker that is written later ends that.
         """
-        ending = self._ending.get(transactional_id)
-        if ending is not None:
-            await asyncio.wait({ending}, timeout=END_WAIT_S)
+        waiting = Later()
+        others = self._ending.get(transactional_id)
+        if others is None:
+            waiting.settle(ENDED)
+        else:
+            others.append(waiting)
+            asyncio.get_running_loop().call_later(END_WAIT_S, _settle_unless_settled, waiting)
+        return waiting
 
     def _ask(self, transactional_id: str, event: Callable[[TransactionShard, Any, int], Step]) -> Later:
         if transactional_id:
@@ -208,13 +216,10 @@ class TransactionCoordinator(Edge[TransactionShard]):
         if isinstance(errand, Overdue):
             self._spawn(self._abort(led, errand.transactional_id))
         elif isinstance(errand, Markers):
-            task = self._spawn(self._end(led, errand))
-            self._ending[errand.transactional_id] = task
-            task.add_done_callback(partial(self._forget_ending, errand.transactional_id))
-
-    def _forget_ending(self, transactional_id: str, task: asyncio.Task[None]) -> None:
-        if self._ending.get(transactional_id) is task:
-            del self._ending[transactional_id]
+            self._ending.setdefault(errand.transactional_id, [])
+            if not self._to_end:
+                asyncio.get_running_loop().call_soon(self._end_all)
+            self._to_end.append((led, errand))
 
     def _is_led(self, led: Led[TransactionShard]) -> bool:
         return self._led.get(led.index) is led and led.shard is not None
@@ -224,36 +229,66 @@ class TransactionCoordinator(Edge[TransactionShard]):
         if self._is_led(led) and led.shard is not None:
             self._carry_out(led, led.shard.on_overdue(transactional_id, new_id, self._clock.now_ms()))
 
-    async def _end(self, led: Led[TransactionShard], markers: Markers) -> None:
-        left = sorted(markers.places)
+    def _end_all(self) -> None:
+        """Everything that was decided to end in the last turn; its answers are on their way already."""
+        to_end, self._to_end = self._to_end, []
+        for led, markers in to_end:
+            if self._closed or not self._is_led(led):
+                self._over(markers)
+                continue
+            written = self._write(led, markers, sorted(markers.places))
+            if all(one.done() and one.result() == Err.NONE for one in written.values()):
+                self._complete(led, markers)
+                self._over(markers)
+            else:
+                self._spawn(self._end(led, markers, written))
+        self.append_decided()
+
+    async def _end(
+        self, led: Led[TransactionShard], markers: Markers, written: dict[Place, asyncio.Future[int]]
+    ) -> None:
+        """Until the markers are in every partition that there is."""
         wait_s = RETRY_S
-        while left:
-            codes = await self._write(led, markers, left)
-            if not self._is_led(led):
-                return
-            fenced = [place for place, code in zip(left, codes, strict=True) if code in FENCED]
-            if fenced:
-                self._log.error(
-                    "a transaction cannot be ended: a partition knows a newer epoch of its producer or coordinator",
-                    transactional_id=markers.transactional_id,
-                    partition="-".join(map(str, fenced[0])),
-                )
-                return
-            left = [place for place, code in zip(left, codes, strict=True) if self._is_left(place, code)]
-            if left:
-                await asyncio.sleep(wait_s)
-                wait_s = min(wait_s * 2, RETRY_MAX_S)
+        try:
+            while written:
+                codes = {place: await one for place, one in written.items()}
+                if not self._is_led(led):
+                    return
+                fenced = [place for place, code in codes.items() if code in FENCED]
+                if fenced:
+                    self._log.error(
+                        "a transaction cannot be ended: a partition knows a newer epoch of its producer or coordinator",
+                        transactional_id=markers.transactional_id,
+                        partition="-".join(map(str, fenced[0])),
+                    )
+                    return
+                left = [place for place, code in codes.items() if self._is_left(place, code)]
+                if left:
+                    await asyncio.sleep(wait_s)
+                    wait_s = min(wait_s * 2, RETRY_MAX_S)
+                    if not self._is_led(led):
+                        return
+                written = self._write(led, markers, left)
+            self._complete(led, markers)
+        finally:
+            self._over(markers)
+
+    def _complete(self, led: Led[TransactionShard], markers: Markers) -> None:
         if self._is_led(led) and led.shard is not None:
             self._carry_out(led, led.shard.on_markers_written(markers, self._clock.now_ms()))
 
-    async def _write(self, led: Led[TransactionShard], markers: Markers, places: list[Place]) -> list[int]:
-        if len(places) == 1:
-            return [await self._write_one(led, markers, places[0])]
-        return await asyncio.gather(*(self._write_one(led, markers, place) for place in places))
+    def _over(self, markers: Markers) -> None:
+        for waiting in self._ending.pop(markers.transactional_id, ()):
+            _settle_unless_settled(waiting)
 
-    async def _write_one(self, led: Led[TransactionShard], markers: Markers, place: Place) -> int:
+    def _write(
+        self, led: Led[TransactionShard], markers: Markers, places: Iterable[Place]
+    ) -> dict[Place, asyncio.Future[int]]:
+        return {place: self._write_one(led, markers, place) for place in places}
+
+    def _write_one(self, led: Led[TransactionShard], markers: Markers, place: Place) -> asyncio.Future[int]:
         try:
-            return await self._write_marker(
+            return self._write_marker(
                 *place,
                 markers.producer_id,
                 markers.epoch,
@@ -261,13 +296,13 @@ class TransactionCoordinator(Edge[TransactionShard]):
                 coordinator_epoch=led.leader_epoch,
                 transaction_version=markers.version,
             )
-        except KafkaError as error:
-            return int(error.code)
         except Exception as error:
             self._log.error(
                 "a transaction's marker could not be written", cause=error, partition=f"{place[0]}-{place[1]}"
             )
-            return UnknownServerError.code
+            failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            failed.set_result(UnknownServerError.code)
+            return failed
 
     def _is_left(self, place: Place, code: int) -> bool:
         """Whether a marker must be tried again. Nothing is to be said in a partition that is gone."""
@@ -275,6 +310,11 @@ class TransactionCoordinator(Edge[TransactionShard]):
             return False
         topic = self._image().topics.get(place[0])
         return topic is not None and place[1] in topic.partitions
+
+
+def _settle_unless_settled(waiting: Later) -> None:
+    if not waiting.settled:
+        waiting.settle(ENDED)
 
 
 def _codes(answer: Any, partitions: list[Place]) -> dict[Place, int]:

@@ -244,7 +244,7 @@ class Desk:
             transactions=self._transactions(),
             in_thread=asyncio.to_thread,
         )
-        self.gateway = Gateway(self.mailbox, rooms, self.log, [LISTENER], self._waiting.append)
+        self.gateway = Gateway(self.mailbox, rooms, self.log, [LISTENER], self.spawn)
         self.controller.committed = self.gateway.forget_answers
         self._token = 0
 
@@ -266,6 +266,10 @@ class Desk:
             log=self.log,
             in_thread=asyncio.to_thread,
         )
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """It waits, until go_on()."""
+        self._waiting.append(work)
 
     def begin(self, frame: bytes) -> int:
         """Sends one frame. What has to wait waits, until go_on()."""

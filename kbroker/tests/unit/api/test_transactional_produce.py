@@ -11,6 +11,7 @@ from kbroker._core.errors import Err
 from kbroker._core.log.partition_log import PartitionLog
 from kbroker._core.partitions import PartitionHandle
 from kbroker._core.record.records import Record, batches, build_batch, iterate
+from kbroker.coordinator.later import Later
 from kbroker.protocol.messages import (
     CreateTopicsRequest,
     DescribeProducersRequest,
@@ -31,29 +32,40 @@ Key = tuple[str, int]
 class Coordinator:
     """Says what it was told to say; `meanwhile` happens while it is asked, `before` while it is waited for."""
 
-    def __init__(self) -> None:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
         self.errors: dict[Key, int] = {}
         self.asked: list[tuple[str, int, int, list[Key], bool]] = []
         self.meanwhile: Callable[[], Any] = lambda: None
         self.before: Callable[[], Any] = lambda: None
 
-    async def last_one_ended(self, transactional_id: str) -> None:
-        await asyncio.sleep(0)
-        self.before()
+    def append_decided(self) -> None:
+        """It decides nothing."""
 
-    async def verify(
+    def last_one_ended(self, transactional_id: str) -> Later:
+        return self._later(self.before, object())
+
+    def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: list[Key], *, add: bool
-    ) -> dict[Key, int]:
+    ) -> Later:
         self.asked.append((transactional_id, producer_id, producer_epoch, partitions, add))
-        await asyncio.sleep(0)
-        self.meanwhile()
-        return self.errors
+        return self._later(self.meanwhile, self.errors)
+
+    def _later(self, first: Callable[[], Any], answer: Any) -> Later:
+        later = Later()
+
+        async def settle() -> None:
+            first()
+            later.settle(answer)
+
+        self._desk.spawn(settle())
+        return later
 
 
 class Place:
     def __init__(self, directory: Path) -> None:
         self.desk = Desk()
-        self.coordinator = Coordinator()
+        self.coordinator = Coordinator(self.desk)
         self.desk.rooms.transactions = self.coordinator
         clock = self.desk.clock
         clock.hold(NOW)
@@ -109,7 +121,7 @@ def tx(sequence: int, value: bytes = b"v", *, producer: int = 7, epoch: int = 0,
 
 
 @pytest.mark.parametrize(("version", "adds"), [(9, False), (11, False), (12, True)])
-@pytest.mark.parametrize("size", [1, 100_000])
+@pytest.mark.parametrize("size", [1, 100_000, 300_000])
 @pytest.mark.parametrize("codec", [0, 1])
 def test_a_known_partition_is_appended_to(place: Place, version: int, adds: bool, size: int, codec: int) -> None:
     answers = place.produce((0, tx(0, b"x" * size, codec=codec)), (1, tx(0)), version=version)

@@ -66,8 +66,10 @@ class Place:
             in_thread=asyncio.to_thread,
         )
 
-    async def _at_once(self, place: tuple[str, int]) -> int:
-        return Err.NONE
+    def _at_once(self, place: tuple[str, int]) -> asyncio.Future[int]:
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        done.set_result(Err.NONE)
+        return done
 
     def write_marker(
         self,
@@ -79,16 +81,16 @@ class Place:
         commit: bool,
         coordinator_epoch: int,
         transaction_version: int,
-    ) -> Awaitable[int]:
+    ) -> asyncio.Future[int]:
         place = (topic, partition)
         self.asked.append((place, producer_id, producer_epoch, commit, coordinator_epoch, transaction_version))
-        return self.answers(place)
+        return asyncio.ensure_future(self.answers(place))
 
     async def begin(self, *places: tuple[str, int]) -> Producer:
         given = await answer_of(self.coordinator.init_producer(Wish("tx", 60_000)))
         who = Producer("tx", given.producer_id, given.producer_epoch)
-        codes = await self.coordinator.verify(
-            "tx", who.producer_id, who.epoch, list(places or (PLACE, OTHER)), add=True
+        codes = await answer_of(
+            self.coordinator.verify("tx", who.producer_id, who.epoch, list(places or (PLACE, OTHER)), add=True)
         )
         assert set(codes.values()) == {0}
         return who
@@ -198,13 +200,15 @@ def test_the_next_transaction_waits_for_the_last_ones_markers(run: Any) -> None:
         who = await place.begin()
         await place.end(who)
         assert isinstance(await place.end(who), ConcurrentTransactionsError)
-        assert await place.coordinator.verify("tx", 500, 1, [PLACE], add=True) == {PLACE: Err.CONCURRENT_TRANSACTIONS}
-        waiting = asyncio.ensure_future(place.coordinator.last_one_ended("tx"))
+        assert await answer_of(place.coordinator.verify("tx", 500, 1, [PLACE], add=True)) == {
+            PLACE: Err.CONCURRENT_TRANSACTIONS
+        }
+        waiting = place.coordinator.last_one_ended("tx")
         await asyncio.sleep(0)
-        assert not waiting.done()
+        assert not waiting.settled
         hold.set()
-        await waiting
-        assert await place.coordinator.verify("tx", 500, 1, [PLACE], add=True) == {PLACE: 0}
+        await answer_of(waiting)
+        assert await answer_of(place.coordinator.verify("tx", 500, 1, [PLACE], add=True)) == {PLACE: 0}
         assert await place.state() == "Ongoing"
 
     run(story)
@@ -237,7 +241,7 @@ def test_a_transaction_that_is_too_old_is_aborted_and_its_producer_fenced(run: A
         place.clock.advance(80_000)
         await place.until("CompleteAbort")
         assert place.asked[0][1:4] == (500, 1, False)
-        codes = await place.coordinator.verify("tx", who.producer_id, who.epoch, [PLACE], add=True)
+        codes = await answer_of(place.coordinator.verify("tx", who.producer_id, who.epoch, [PLACE], add=True))
         assert codes == {PLACE: Err.PRODUCER_FENCED}
 
     run(story)
@@ -250,6 +254,6 @@ def test_no_name_and_no_such_producer(run: Any) -> None:
             ("nobody", True, Err.INVALID_PRODUCER_ID_MAPPING),
             ("nobody", False, Err.INVALID_PRODUCER_ID_MAPPING),
         ):
-            assert await place.coordinator.verify(name, 1, 0, [PLACE], add=add) == {PLACE: code}
+            assert await answer_of(place.coordinator.verify(name, 1, 0, [PLACE], add=add)) == {PLACE: code}
 
     run(story)
