@@ -11,7 +11,7 @@ from compat_tests.oracle.jars import KAFKA_VERSION
 _SIGN = {"same": "same", "differs": "differs", "skipped": "skipped"}
 
 
-_ORDER = ("Clients", "Java tools", "Data directory", "Spark", "Wire")
+_ORDER = ("Clients", "Java tools", "Kafka Streams", "Data directory", "Spark", "Wire")
 
 
 def write_table(results: Results, target: Path) -> None:

@@ -248,4 +248,4 @@ def test_words_are_counted_exactly_once_while_the_broker_is_stopped_and_killed(
         assert outcome["counts"] == {word: list(range(1, words.count(word) + 1)) for word in WORDS}
         return outcome
 
-    compare(results, "kafka streams", "an exactly-once word count over restarts", brokers, run, together=True)
+    compare(results, "Kafka Streams", "an exactly-once word count over restarts", brokers, run, together=True)
