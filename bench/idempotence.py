@@ -15,6 +15,7 @@ import statistics
 import struct
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 from kbroker._core.record.records import Record, build_batch
@@ -116,7 +117,8 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--python", nargs="+", default=[".venv/bin/python"])
     options = parser.parse_args()
-    record = [Record(timestamp=1_700_000_000_000, value=b"x" * options.size)]
+    now = int(time.time() * 1000)  # records from long ago would be taken by retention while this runs
+    record = [Record(timestamp=now, value=b"x" * options.size)]
     plain = [produce("plain", build_batch(record))] * REQUESTS
     with tempfile.TemporaryDirectory() as home:
         servers = [Server(str(Path(one).absolute()), Path(home) / str(n)) for n, one in enumerate(options.python)]
