@@ -16,7 +16,7 @@ define layer
 endef
 
 help:            ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 19
 
 $(VENV)/.ready: pyproject.toml
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
