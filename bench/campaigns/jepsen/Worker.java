@@ -141,8 +141,10 @@ public class Worker {
         made.put("delivery.timeout.ms", "20000");
         made.put("linger.ms", "1");
         KafkaProducer<String, String> producer = new KafkaProducer<>(made, new StringSerializer(), new StringSerializer());
+        long began = System.nanoTime();
         try {
             insist(producer::initTransactions);
+            tell(event("taken").put("id", asked.get("--id")).put("asked", began).put("at", System.nanoTime()));
         } catch (Over | Abortable failed) {
             producer.close(Duration.ZERO);
             throw failed instanceof Over over ? over : new Over(failed);
@@ -294,14 +296,11 @@ public class Worker {
         boolean copied = false;
         try {
             producer.beginTransaction();
-            ObjectNode positions = JSON.createObjectNode();
             for (ConsumerRecord<String, String> record : found) {
                 TopicPartition from = new TopicPartition(record.topic(), record.partition());
                 ends.put(from, new OffsetAndMetadata(record.offset() + 1));
-                positions.put(from.toString(), record.offset() + 1);
                 send(producer, TARGET, record.partition(), from + "@" + record.offset() + "@" + name + "-" + number);
             }
-            tell((ObjectNode) event("positions").set("offsets", positions));
             insist(() -> producer.sendOffsetsToTransaction(ends, consumer.groupMetadata()));
             if (chance.nextDouble() < 0.1) {
                 abort(producer);

@@ -7,8 +7,10 @@ aborted read     a value of a transaction that failed
 early read       a value that was seen before its transaction's commit was asked for
 lost             a value of a committed transaction, or of an acknowledged send, that is not there
 misplaced        a value that stands at another offset than its producer was told
-torn             a transaction of which one part happened and another did not
+torn             a transaction of which one part is there and another is not
+unseen           a partition that nobody at read_committed can read to its end, though everything is over
 inversion        two sends of one producer to one partition whose offsets do not ascend
+zombie           a value of a client that stands behind one of the client that had taken its transactional id
 backwards        a reader's position that went back within one life
 skipped          a record that a reader passed over within one life
 circle           transactions that have seen one another's values in a circle
@@ -26,8 +28,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from itertools import permutations
 
-from bench.campaigns.jepsen.history import Copy, History, Operation, Outcome, Seen, Send
+from bench.campaigns.jepsen.history import Copy, History, Operation, Outcome, Reign, Seen, Send
 
 
 @dataclass(slots=True, frozen=True, order=True)
@@ -59,7 +62,9 @@ class _Check:
             yield from self._was_it_there_to_be_seen(seen)
         for operation in self.history.operations:
             yield from self._is_it_whole(operation)
+        yield from self._unseen()
         yield from self._sending_order()
+        yield from self._taking_over()
         yield from self._reading_order()
         yield from self._circles()
         for copy in self.history.copies:
@@ -103,20 +108,39 @@ class _Check:
         if operation.outcome is Outcome.OK:
             for value in missing:
                 yield Anomaly("lost", f"{value} of {operation}")
-        elif operation.transactional and 0 < len(missing) < len(operation.sends):
+        if operation.transactional and 0 < len(missing) < len(operation.sends):
             yield Anomaly("torn", f"{operation}: {', '.join(missing)} of {len(operation.sends)} values are not there")
+
+    def _unseen(self) -> Iterator[Anomaly]:
+        for partition, (stable, end) in self.history.hanging.items():
+            yield Anomaly("unseen", f"{partition} ends at {end}; a transaction at {stable} is open for ever")
 
     def _sending_order(self) -> Iterator[Anomaly]:
         last: dict[tuple[str, str], tuple[int, str]] = {}
         for operation in self.history.operations:
-            for send in operation.sends:
-                at = self.there[send.value][1] if send.value in self.there else None
-                if at is None:
-                    continue
-                key = (operation.process, send.partition)
+            for partition, at, value in self._held(operation):
+                key = (operation.process, partition)
                 if key in last and at <= last[key][0]:
-                    yield Anomaly("inversion", f"{send.value} at {at} of {send.partition}, after {last[key][1]}")
-                last[key] = (at, send.value)
+                    yield Anomaly("inversion", f"{value} at {at} of {partition}, after {last[key][1]}")
+                last[key] = (at, value)
+
+    def _taking_over(self) -> Iterator[Anomaly]:
+        """Who takes a transactional id over ends what its predecessor left, before it writes anything itself."""
+        stood: dict[tuple[str, str], dict[Reign, list[tuple[int, str]]]] = defaultdict(lambda: defaultdict(list))
+        for operation in self.history.operations:
+            if operation.reign is not None:
+                for partition, at, value in self._held(operation):
+                    stood[operation.reign.id, partition][operation.reign].append((at, value))
+        for (_id, partition), reigns in stood.items():
+            for earlier, later in permutations(reigns, 2):
+                last, first = max(reigns[earlier]), min(reigns[later])
+                if earlier.begun < later.asked and last > first:
+                    yield Anomaly("zombie", f"{last[1]} at {last[0]} of {partition}, behind {first[1]} at {first[0]}")
+
+    def _held(self, operation: Operation) -> Iterator[tuple[str, int, str]]:
+        for send in operation.sends:
+            if send.value in self.there:
+                yield *self.there[send.value], send.value
 
     def _reading_order(self) -> Iterator[Anomaly]:
         """Only what the end of the run shows can be passed over: the rest is of transactions that were aborted."""

@@ -3,10 +3,10 @@
 A client writes one JSON line for each thing it does, before it does it and after: so its last line tells how far it
 had come when it was killed. `read` folds the lines of one client into operations.
 
+    {"event": "taken", "id": "w1", "asked": ns, "at": ns}         a transactional id is this client's from now on
     {"event": "begin", "op": 7, "at": ns}            a transaction, or a send or poll outside of one
     {"event": "send", "partition": "q-0", "value": "w1-7-0"}      {"event": "sent", "value": "w1-7-0", "offset": 12}
     {"event": "seen", "life": 3, "partition": "q-0", "records": [[11, "w2-4-1"]], "at": ns}
-    {"event": "positions", "offsets": {"in-0": 12}}
     {"event": "committing", "at": ns}                {"event": "aborting"}
     {"event": "end", "outcome": "ok" | "failed" | "unknown", "at": ns}
 
@@ -44,6 +44,15 @@ class Seen:
     at: int
 
 
+@dataclass(slots=True, frozen=True)
+class Reign:
+    """A transactional id in one client's hands, from some moment between these two until another's begins."""
+
+    id: str
+    asked: int
+    begun: int
+
+
 @dataclass(slots=True)
 class Operation:
     process: str
@@ -55,7 +64,7 @@ class Operation:
     ended: int | None = None
     sends: list[Send] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
-    positions: dict[str, int] = field(default_factory=dict)  # a group's, moved by this transaction
+    reign: Reign | None = None
 
     def __str__(self) -> str:
         return f"{self.process}/{self.number}"
@@ -64,6 +73,7 @@ class Operation:
 def read(process: str, lines: Iterable[str], *, transactional: bool) -> Iterator[Operation]:
     """The operations of one client. The last line may be torn: the client was killed while it wrote."""
     now: Operation | None = None
+    reign: Reign | None = None
     for line in lines:
         try:
             told = json.loads(line)
@@ -72,7 +82,9 @@ def read(process: str, lines: Iterable[str], *, transactional: bool) -> Iterator
         if told["event"] == "begin":
             if now is not None:
                 yield _closed(now)
-            now = Operation(process, told["op"], told["at"], transactional)
+            now = Operation(process, told["op"], told["at"], transactional, reign=reign)
+        elif told["event"] == "taken":
+            reign = Reign(told["id"], told["asked"], told["at"])
         elif now is not None:
             _fold(now, told)
     if now is not None:
@@ -87,8 +99,6 @@ def _fold(now: Operation, told: dict[str, Any]) -> None:
             next(send for send in now.sends if send.value == told["value"]).offset = told["offset"]
         case "seen":
             now.seen += [Seen(told["partition"], at, value, told["life"], told["at"]) for at, value in told["records"]]
-        case "positions":
-            now.positions.update(told["offsets"])
         case "committing":
             now.committing = told["at"]
         case "end":
@@ -116,3 +126,4 @@ class History:
     operations: list[Operation]
     final: dict[str, list[tuple[int, str]]]  # what each partition held for read_committed when all was over
     copies: list[Copy] = field(default_factory=list)
+    hanging: dict[str, tuple[int, int]] = field(default_factory=dict)  # a partition's last stable offset, below its end

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.campaigns.jepsen.checker import check, copy_of
-from bench.campaigns.jepsen.history import Copy, History, Operation, Outcome, Seen, Send, read
+from bench.campaigns.jepsen.history import Copy, History, Operation, Outcome, Reign, Seen, Send, read
 
 
 def transaction(
@@ -60,9 +60,7 @@ def good() -> History:
 
 
 def copied(began: int, partition: str, at: int, maker: str, *, to: int = 0) -> Operation:
-    operation = transaction(f"c/{began}", began, [Send("out-0", copy_of(partition, at, maker), to)])
-    operation.positions = {partition: at + 1}
-    return operation
+    return transaction(f"c/{began}", began, [Send("out-0", copy_of(partition, at, maker), to)])
 
 
 def kinds(history: History) -> set[str]:
@@ -127,6 +125,48 @@ def test_torn_of_unknown_outcome() -> None:
     assert kinds(history) == {"torn"}
 
 
+def test_torn_of_a_commit_that_was_told() -> None:
+    history = good()
+    history.final["q-1"].pop(0)
+    assert kinds(history) == {"lost", "torn"}
+
+
+def test_torn_of_an_abort_that_was_told() -> None:
+    history = good()
+    history.final["q-0"].insert(1, (2, "b1"))
+    history.operations[4].seen.insert(1, Seen("q-0", 2, "b1", 1, 50))
+    assert kinds(history) == {"aborted read", "torn"}
+
+
+def test_unseen() -> None:
+    history = good()
+    history.hanging["q-1"] = (5, 6)
+    assert kinds(history) == {"unseen"}
+
+
+def reigning(*reigns: Reign) -> History:
+    """The three transactions of writer a, which stand one after the other in q-0, under these."""
+    history = good()
+    for at, reign in zip((0, 2, 3), reigns, strict=True):
+        history.operations[at].process = f"a.{reign.asked}"
+        history.operations[at].reign = reign
+    return history
+
+
+def test_zombie() -> None:
+    first, second = Reign("a", 1, 5), Reign("a", 25, 28)
+    assert kinds(reigning(first, second, first)) == {"zombie"}
+
+
+def test_a_transactional_id_that_is_taken_back() -> None:
+    assert check(reigning(Reign("a", 1, 5), Reign("a", 25, 28), Reign("a", 31, 33))) == []
+
+
+def test_two_who_take_a_transactional_id_at_one_time() -> None:
+    first, second = Reign("a", 1, 30), Reign("a", 25, 28)
+    assert check(reigning(first, second, first)) == []
+
+
 def test_torn_offsets_without_their_copy() -> None:
     history = good()
     history.operations[-1].outcome = Outcome.UNKNOWN
@@ -188,6 +228,7 @@ def test_copied_twice() -> None:
 
 def test_lines_of_a_client_that_was_killed_in_mid_write() -> None:
     lines = [
+        {"event": "taken", "id": "w", "asked": 5, "at": 8},
         {"event": "begin", "op": 1, "at": 10},
         {"event": "send", "partition": "q-0", "value": "x"},
         {"event": "sent", "value": "x", "offset": 3},
@@ -200,6 +241,7 @@ def test_lines_of_a_client_that_was_killed_in_mid_write() -> None:
     first, second = read("w", [*told, '{"event": "comm'], transactional=True)
     assert (first.outcome, first.sends[0].offset, first.committing) == (Outcome.OK, 3, 12)
     assert second.outcome is Outcome.FAILED
+    assert first.reign == second.reign == Reign("w", 5, 8)
     second = list(read("w", [*told, '{"event": "committing", "at": 22}'], transactional=True))[1]
     assert second.outcome is Outcome.UNKNOWN
 

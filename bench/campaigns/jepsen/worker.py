@@ -92,7 +92,9 @@ class Client:
         made = Producer(
             self.settings(transactional_id=self._asked.id, transaction_timeout_ms=TRANSACTION_MS, linger_ms=1)
         )
+        asked = time.monotonic_ns()
         self.insist(made.init_transactions)
+        self.diary.write("taken", id=self._asked.id, asked=asked, at=time.monotonic_ns())
         return made
 
     def insist(self, ask: Any, *args: Any) -> None:
@@ -224,7 +226,6 @@ class Client:
             offset, _value = place_and_value(message)
             ends[partition] = offset + 1
             self.send(producer, TARGET, partition, copy_of(f"{SOURCE}-{partition}", offset, f"{self.name}-{number}"))
-        self.diary.write("positions", offsets={f"{SOURCE}-{partition}": at for partition, at in ends.items()})
         moved = [TopicPartition(SOURCE, partition, at) for partition, at in ends.items()]
         try:
             self.insist(producer.send_offsets_to_transaction, moved, consumer.consumer_group_metadata())
