@@ -6,6 +6,8 @@
     record Ongoing 100/0 t-0,t-1         what is written: state, producer id and epoch, and what else is not as usual
     Ongoing 100/0 t-0,t-1 open=0         the transaction afterwards
 
+    given a PrepareCommit                a new log, in which `a` has come to this state with epoch 1 at least
+
 `make transcripts` writes what happens now; the diff is the review.
 """
 
@@ -19,7 +21,7 @@ from kbroker.coordinator.frames import TRANSACTION, decode_record
 from kbroker.coordinator.step import Step
 from kbroker.coordinator.txn.settings import TransactionSettings
 from kbroker.coordinator.txn.shard import Found, Markers, Producer
-from kbroker.coordinator.txn.transaction import Place, Transaction, transaction_of
+from kbroker.coordinator.txn.transaction import STATES_BY_TITLE, Place, State, Transaction, transaction_of
 from kbroker.errors import KafkaError, name_of
 from kbroker.protocol.messages import EndTxnResponse, InitProducerIdResponse, ListTransactionsRequest
 from kbroker.protocol.records import TransactionLogKey, TransactionLogValue
@@ -41,10 +43,12 @@ class TxnScript:
         verb, *words = shlex.split(line)
         options = dict(word.split("=", 1) for word in words if "=" in word)
         names = [word for word in words if "=" not in word]
-        self._said, before = [], len(self.stage.log)
+        self._said, stage, before = [], self.stage, len(self.stage.log)
         if names and verb not in ("settings", "wait"):
             self._whose = names[0]
         getattr(self, f"do_{verb}")(*names, **options)
+        if self.stage is not stage:
+            return [self._state()]
         return [*self._said, *self._records(before), *self._errands(), self._state()]
 
     # ---- commands ----
@@ -52,6 +56,20 @@ class TxnScript:
     def do_settings(self, level: str = "2", **changes: str) -> None:
         settings = TransactionSettings()._replace(**{name: int(value) for name, value in changes.items()})
         self.stage = Stage(settings, int(level))
+
+    def do_given(self, who: str, title: str) -> None:
+        self.do_settings()
+        state = STATES_BY_TITLE[title]
+        self.do_init(who)
+        self.do_init(who)
+        if state != State.EMPTY:
+            self.do_add(who, "t-0")
+        if state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT):
+            self.do_commit(who)
+        elif state in (State.PREPARE_ABORT, State.COMPLETE_ABORT):
+            self.do_abort(who)
+        if state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+            self.do_written(who)
 
     def do_init(self, who: str, timeout: str = "60000", **claim: str) -> None:
         expected = None
