@@ -5,9 +5,10 @@ PY      = $(VENV)/bin/python
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 PORT   ?= 9092
 TIMES  := build/layer-seconds.txt
+SHORT_PLAYS := aborts or commits or undone_offsets
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test install lint unit compat spark campaigns fuzz sanitize crash decay groups regroup storm transactions transcripts million crowd wireload race race-groups race-transactions idempotence partitions upkeep micro generate annotate clean
+.PHONY: help build run test install lint unit compat spark campaigns fuzz sanitize crash decay groups regroup storm jepsen plays transactions transcripts million crowd wireload race race-groups race-transactions idempotence partitions upkeep micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -39,7 +40,7 @@ test:            ## everything: build, lint, unit, compat, Spark, short campaign
 	$(call layer,unit and property,$(MAKE) --no-print-directory unit)
 	$(call layer,compat (real clients and Apache),$(MAKE) --no-print-directory compat)
 	$(call layer,spark,$(MAKE) --no-print-directory spark)
-	$(call layer,campaigns (fuzz, crash, groups),$(MAKE) --no-print-directory campaigns)
+	$(call layer,campaigns (fuzz, crash, groups, transactions),$(MAKE) --no-print-directory campaigns)
 	@echo "── seconds per layer"; cat $(TIMES)
 
 install:         ## pip install in an empty environment, then the installed command starts and stops a broker
@@ -67,6 +68,8 @@ campaigns: build ## short runs of the slow campaigns
 	$(PY) -m bench.campaigns.decay --rounds 16 --seed 1
 	$(PY) -m bench.campaigns.regroup --cycles 6 --seed 1
 	$(PY) -m bench.campaigns.storm --seconds 2 --members 30 --groups 60 --seed 1
+	$(PY) -m bench.campaigns.jepsen --seconds 20 --seed 1
+	$(PY) -m pytest bench/campaigns/jepsen/plays.py -k '$(SHORT_PLAYS)'
 
 fuzz: build      ## attacks by name, then FRAMES=… mutated requests through real sockets (SEED=…)
 	$(PY) -m bench.campaigns.fuzz --frames $(or $(FRAMES),2000000) $(if $(SEED),--seed $(SEED))
@@ -95,6 +98,12 @@ regroup: build   ## CYCLES=… of kill -9 in mid-rebalance and mid-commit, both 
 
 storm: build     ## 100 members of one group, then 500 groups, come and go for SECONDS=… each, both protocols (SEED=…)
 	$(PY) -m bench.campaigns.storm --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
+
+jepsen: build    ## SECONDS=… of transactions under every trouble, judged by what their clients saw (SEED=…)
+	$(PY) -m bench.campaigns.jepsen --seconds $(or $(SECONDS),3600) $(if $(SEED),--seed $(SEED))
+
+plays: build     ## the same in short, on a broker with one guarantee off at a time: the checker must object
+	$(PY) -m pytest bench/campaigns/jepsen/plays.py -rP
 
 transactions: build  ## SEEDS=… of the simulation of transactions, with a crash at every step of their ends (SEED=… for one)
 	$(PY) -m kbroker.tests.simulation.transactions $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))

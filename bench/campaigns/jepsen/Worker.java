@@ -252,6 +252,7 @@ public class Worker {
                     continue;
                 }
                 if (chance.nextDouble() < 0.15) {
+                    producer.flush(); // what was not sent yet would be dropped here
                     abort(producer);
                 } else {
                     commit(producer);

@@ -10,4 +10,8 @@ all is over, everything is read at read_committed, and the checker says what cou
 history     what a client tells, folded into operations       checker     the anomalies
 worker      the clients                                       proxy       the wire
 trouble     what goes wrong, and when, from the seed          stage       broker, wire and clients of one run
+
+The checker is checked: test_checker feeds it broken histories, plays has it judge brokers that lack one guarantee.
+
+broken      guarantees of the control plane, off              lies        those of the data plane, off on the wire
 """

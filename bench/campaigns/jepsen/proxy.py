@@ -1,4 +1,4 @@
-"""A wire between clients and the broker that can be slow, dead or cut.
+"""A wire between clients and the broker that can be slow, dead or cut, and that can lie.
 
 The broker advertises the proxy's address, so that every connection goes through it, and may come back on another port.
 """
@@ -10,15 +10,19 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from bench.campaigns.jepsen.lies import SIZE_BYTES, Lie
+
+Change = Callable[[bytes], bytes]
 CHUNK = 1 << 16
 
 
 class Proxy:
     """Runs on a thread of its own. The methods may be called from any other."""
 
-    def __init__(self) -> None:
+    def __init__(self, lie: type[Lie] | None = None) -> None:
         self.port = 0
         self.target = 0  # the broker's port; 0: nobody is there
+        self._lie = lie
         self._delay_s = 0.0
         self._flowing = asyncio.Event()
         self._open: set[asyncio.StreamWriter] = set()
@@ -38,6 +42,11 @@ class Proxy:
     def cut(self) -> None:
         """Every connection is reset."""
         self._on_loop(self._cut)
+
+    def be_true(self) -> None:
+        """No lies any more; whoever was lied to connects again."""
+        self._on_loop(lambda: setattr(self, "_lie", None))
+        self.cut()
 
     def slow(self, delay_s: float) -> None:
         """Each piece of each direction arrives this much later."""
@@ -85,7 +94,11 @@ class Proxy:
                 return
             other, upstream = await asyncio.open_connection("127.0.0.1", self.target)
             self._open.add(upstream)
-            pumps = [asyncio.create_task(self._pump(reader, upstream)), asyncio.create_task(self._pump(other, writer))]
+            lie = None if self._lie is None else self._lie()
+            pumps = [
+                asyncio.create_task(self._pump(reader, upstream, None if lie is None else lie.request)),
+                asyncio.create_task(self._pump(other, writer, None if lie is None else lie.response)),
+            ]
             _done, pending = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             for task in pending:
                 task.cancel()
@@ -97,11 +110,20 @@ class Proxy:
                     self._open.discard(end)
                     end.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await reader.read(CHUNK):
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, change: Change | None) -> None:
+        with suppress(OSError, EOFError):
+            while data := await _piece(reader, change):
                 if self._delay_s:
                     await asyncio.sleep(self._delay_s)
                 await self._flowing.wait()
                 writer.write(data)
                 await writer.drain()
+
+
+async def _piece(reader: asyncio.StreamReader, change: Change | None) -> bytes:
+    """What is there, or if something may be changed, a whole frame."""
+    if change is None:
+        return await reader.read(CHUNK)
+    size = int.from_bytes(await reader.readexactly(SIZE_BYTES), "big")
+    changed = change(await reader.readexactly(size))
+    return len(changed).to_bytes(SIZE_BYTES, "big") + changed

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from bench.campaigns.jepsen.history import Copy, History, Operation, read
+from bench.campaigns.jepsen.lies import Lie
 from bench.campaigns.jepsen.proxy import Proxy
 from bench.campaigns.jepsen.trouble import Trouble
 from bench.campaigns.jepsen.worker import GROUP, PARTITIONS, QUEUE, SOURCE, TARGET, place_and_value
@@ -24,7 +25,8 @@ from compat_tests.kbroker_server import KBroker
 from compat_tests.oracle.apache import ApacheKafka
 from compat_tests.oracle.jars import java, kafka_class_path
 
-CAST = (
+Cast = tuple[tuple[str, str, int], ...]  # role, language, how many
+CAST: Cast = (
     ("writer", "python", 2),
     ("writer", "java", 1),
     ("copier", "python", 1),
@@ -119,17 +121,28 @@ class Actor:
 
 
 class Stage:
-    def __init__(self, home: Path, seed: int, broker: str, module: str = "kbroker") -> None:
+    def __init__(
+        self,
+        home: Path,
+        seed: int,
+        broker: str = "kbroker",
+        *,
+        cast: Cast = CAST,
+        module: str = "kbroker",
+        lie: type[Lie] | None = None,
+    ) -> None:
         self.home = home
         self.seed = seed
-        self.proxy = Proxy().start()
-        self.node = Node(broker, home, self.proxy, module)
-        self._commands = {"python": [sys.executable, "-m", "bench.campaigns.jepsen.worker"], "java": java_worker(home)}
         self.actors = [
             Actor(role, language, f"{language}-{role}{number}")
-            for role, language, count in CAST
+            for role, language, count in cast
             for number in range(count)
         ]
+        self._commands = {"python": [sys.executable, "-m", "bench.campaigns.jepsen.worker"]}
+        if any(actor.language == "java" for actor in self.actors):
+            self._commands["java"] = java_worker(home)
+        self.proxy = Proxy(lie).start()
+        self.node = Node(broker, home, self.proxy, module)
         self.hung: list[str] = []  # clients that had to be killed
         self._ghosts: list[subprocess.Popen[bytes]] = []
 
@@ -171,6 +184,20 @@ class Stage:
                 actor.process.wait()
             if actor.process.poll() is not None:
                 self._enter(actor)
+
+    def go_on(self, role: str, operations: int) -> None:
+        """Until so many more operations of clients of this role have succeeded."""
+        aim = self._succeeded(role) + operations
+
+        def reached() -> bool:
+            self.revive()
+            return self._succeeded(role) >= aim
+
+        self._await(f"{operations} more operations of a {role}", reached)
+
+    def _succeeded(self, role: str) -> int:
+        diaries = [diary for actor in self.actors if actor.role == role for diary in actor.diaries]
+        return sum(diary.read_bytes().count(b'"ok"') for diary in diaries if diary.exists())
 
     def suffer(self, trouble: Trouble) -> None:
         actor = self.actors[int(trouble.chance * len(self.actors))]

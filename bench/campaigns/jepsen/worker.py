@@ -191,6 +191,7 @@ class Client:
                 if self.chance.random() < 0.4:
                     self.note(reader.consume(50, 0.2))
                 if self.chance.random() < 0.15:
+                    producer.flush(ASK_S)  # what was not sent yet would be dropped here
                     self.abort(producer)
                 else:
                     self.commit(producer)
