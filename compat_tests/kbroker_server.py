@@ -20,6 +20,7 @@ _SETTINGS = (
     *("--config", "transaction.state.log.num.partitions=1"),
 )
 _READY = re.compile(r"(127\.0\.0\.1|localhost):(\d+)")
+_ERROR = re.compile(r"\[(error|critical)\s*\]")
 _START_SECONDS = 60
 _STOP_SECONDS = 60
 
@@ -39,6 +40,7 @@ class KBroker:
         self.data_directory = directory / "data"
         self.bootstrap = ""
         self.spawned_at = 0.0  # by the monotonic clock: when the process was started
+        self.errors: list[str] = []  # lines of that level, of every start
         self._options = options
         self._port, self._module = port, module
         self._process: subprocess.Popen[str] | None = None
@@ -133,3 +135,5 @@ class KBroker:
     def _read_log(self, stream: IO[str]) -> None:
         for line in stream:
             self._last_lines.append(line.rstrip())
+            if _ERROR.search(line):
+                self.errors.append(line.rstrip())

@@ -55,7 +55,7 @@ def main() -> int:
     except Stuck as stuck:
         print(f"jepsen: {stuck}\njepsen: everything is kept in {home}")
         return 1
-    told = Counter(one.outcome for one in history.operations if one.transactional)
+    told = Counter(one.outcome for one in history.operations if one.transactional and one.sends)
     held = sum(len(records) for records in history.final.values())
     print(
         f"jepsen: {told[Outcome.OK]} transactions committed, {told[Outcome.FAILED]} failed, "
@@ -65,6 +65,9 @@ def main() -> int:
         print(f"jepsen: {anomaly}")
     if found:
         print(f"jepsen: {len(found)} anomalies; diaries and data are kept in {home}; --seed {asked.seed} is its seed")
+        return 1
+    if not told[Outcome.OK]:
+        print("jepsen: nothing was committed, so nothing was seen")
         return 1
     print("jepsen: no anomalies")
     if asked.keep is None:

@@ -14,6 +14,7 @@ zombie           a value of a client that stands behind one of the client that h
 backwards        a reader's position that went back within one life
 skipped          a record that a reader passed over within one life
 circle           transactions that have seen one another's values in a circle
+mistake          an error in the broker's own log
 copied twice     a source record with two copies
 not copied       a source record below the group's offset without a copy, or a copy of one that is not below it:
                  a transaction whose values and whose group's offset have parted
@@ -57,6 +58,8 @@ class _Check:
         }
 
     def find(self) -> Iterator[Anomaly]:
+        for line in self.history.mistakes:
+            yield Anomaly("mistake", line)
         yield from self._places()
         for seen in self._everything_seen():
             yield from self._was_it_there_to_be_seen(seen)

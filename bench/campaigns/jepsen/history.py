@@ -126,4 +126,5 @@ class History:
     operations: list[Operation]
     final: dict[str, list[tuple[int, str]]]  # what each partition held for read_committed when all was over
     copies: list[Copy] = field(default_factory=list)
+    mistakes: list[str] = field(default_factory=list)  # what the broker itself says went wrong
     hanging: dict[str, tuple[int, int]] = field(default_factory=dict)  # a partition's last stable offset, below its end

@@ -95,6 +95,10 @@ class Node:
     def pid(self) -> int:
         return self._apache.pid if self._kind == "apache" else self._ours.process.pid
 
+    @property
+    def mistakes(self) -> list[str]:
+        return [] if self._kind == "apache" else self._ours.errors
+
     def start(self) -> None:
         self.broker.start()
         bound = int(self._apache.bootstrap.rpartition(":")[2]) if self._kind == "apache" else self._port
@@ -249,7 +253,8 @@ class Stage:
             if actor.role in TRANSACTIONAL:
                 self._end_what_it_left(actor.id)
         final, hanging = self._read_everything()
-        return History(self._operations(), final, [Copy(SOURCE, TARGET, self._committed())], hanging)
+        copies = [Copy(SOURCE, TARGET, self._committed())]
+        return History(self._operations(), final, copies, self.node.mistakes, hanging)
 
     def _everyone(self) -> list[subprocess.Popen[bytes]]:
         return [*(actor.process for actor in self.actors if actor.process is not None), *self._ghosts]

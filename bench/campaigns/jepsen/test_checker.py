@@ -219,6 +219,12 @@ def test_circle() -> None:
     assert kinds(history) == {"circle"}
 
 
+def test_mistake() -> None:
+    history = good()
+    history.mistakes.append("[error    ] a transaction cannot be ended")
+    assert kinds(history) == {"mistake"}
+
+
 def test_copied_twice() -> None:
     history = good()
     history.operations.append(copied(70, "in-0", 0, "c-2", to=2))
