@@ -69,6 +69,11 @@ def fences() -> None:
     _exchange(TransactionShard, "_claimed", TransactionShard._mapped)
 
 
+def timeouts() -> None:
+    """No transaction is too old."""
+    _exchange(TransactionShard, "_is_overdue", lambda self, transaction, now_ms: False)
+
+
 def offsets() -> None:
     """The offsets of a transaction that commits are dropped."""
     end = Offsets.apply_end
@@ -124,7 +129,7 @@ def _exchange(owner: object, name: str, by: object) -> None:
 
 GUARANTEES: dict[str, Callable[[], None]] = {
     one.__name__: one
-    for one in (aborts, commits, markers, fences, offsets, undone_offsets, pending_offsets, state, tails)
+    for one in (aborts, commits, markers, fences, timeouts, offsets, undone_offsets, pending_offsets, state, tails)
 }
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ early read       a value that was seen before its transaction's commit was asked
 lost             a value of a committed transaction, or of an acknowledged send, that is not there
 misplaced        a value that stands at another offset than its producer was told
 torn             a transaction of which one part is there and another is not
-unseen           a partition that nobody at read_committed can read to its end, though everything is over
+unseen           a partition that nobody at read_committed can read to its end, though everything should have timed out
 inversion        two sends of one producer to one partition whose offsets do not ascend
 zombie           a value of a client that stands behind one of the client that had taken its transactional id
 backwards        a reader's position that went back within one life

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from bench.campaigns.jepsen import lies
 from bench.campaigns.jepsen.broken import GUARANTEES, VARIABLE
@@ -21,6 +22,7 @@ from bench.campaigns.jepsen.checker import check
 from bench.campaigns.jepsen.lies import Lie
 from bench.campaigns.jepsen.stage import CAST, Cast, Stage
 from bench.campaigns.jepsen.trouble import Trouble
+from bench.campaigns.jepsen.worker import QUEUE
 
 SEED = 1
 BROKEN = "bench.campaigns.jepsen.broken"
@@ -64,6 +66,16 @@ def writers_are_replaced(stage: Stage) -> None:
             stage.go_on("writer", 5)
 
 
+def one_vanishes(stage: Stage) -> None:
+    """In the middle of its transaction, and nobody takes its transactional id over."""
+    settings = {"bootstrap.servers": stage.bootstrap, "transactional.id": "vanishes", "transaction.timeout.ms": 2_000}
+    producer = Producer(settings)
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(QUEUE, b"never to be seen", partition=0)
+    assert producer.flush(60) == 0
+
+
 def broker_dies(stage: Stage) -> None:
     for _ in range(3):
         stage.go_on("writer", 15)
@@ -72,7 +84,7 @@ def broker_dies(stage: Stage) -> None:
 
 
 def everything(stage: Stage) -> None:
-    for script in (writes, copier_dies, reader_comes_late, feeds, writers_are_replaced, broker_dies):
+    for script in (writes, copier_dies, reader_comes_late, feeds, writers_are_replaced, broker_dies, one_vanishes):
         script(stage)
 
 
@@ -96,6 +108,7 @@ PLAYS = (
     Play("commits", writes, "torn", cast=LIGHT),
     Play("markers", writes, "unseen"),
     Play("fences", writers_are_replaced, "lost"),
+    Play("timeouts", one_vanishes, "unseen", cast=LIGHT),
     Play("offsets", copier_dies, "copied twice"),
     Play("undone_offsets", copies, "not copied", cast=LIGHT),
     Play("pending_offsets", copies, "not copied"),

@@ -47,6 +47,7 @@ SETTINGS = {
 }
 SETTLE_S = 120.0
 ENDING_S = 40.0
+TIMED_OUT_S = 30.0  # much longer than the transactions' timeout and how often the broker looks
 SILENT_S = 15.0  # longer than any trouble
 
 
@@ -244,15 +245,16 @@ class Stage:
         os.kill(pid, signal.SIGCONT)
 
     def finish(self) -> History:
-        """Heals everything, lets everyone finish, and reads what is there."""
+        """Heals everything, lets everyone finish and what was left open time out, and reads what is there."""
         self.proxy.heal()
         for process in self._everyone():
             process.terminate()
         self._see_off()
+        hanging = self._open_for_ever()
         for actor in self.actors:
             if actor.role in TRANSACTIONAL:
                 self._end_what_it_left(actor.id)
-        final, hanging = self._read_everything()
+        final = self._read_everything()
         copies = [Copy(SOURCE, TARGET, self._committed())]
         return History(self._operations(), final, copies, self.node.mistakes, hanging)
 
@@ -295,11 +297,7 @@ class Stage:
         settings = {"bootstrap.servers": self.bootstrap, "group.id": group, "isolation.level": isolation}
         return Consumer({**settings, "enable.partition.eof": True, "enable.auto.commit": False, "log_level": 0})
 
-    def _read_everything(self) -> tuple[dict[str, list[tuple[int, str]]], dict[str, tuple[int, int]]]:
-        """What each partition holds, and which of them cannot be read to their ends.
-
-        Every client has ended, and every id was taken over: a transaction that is still open is so for ever.
-        """
+    def _read_everything(self) -> dict[str, list[tuple[int, str]]]:
         found: dict[str, list[tuple[int, str]]] = {f"{topic}-{number}": [] for topic, number in PLACES}
         consumer = self._consumer("the-end")
         consumer.assign([TopicPartition(topic, number, 0) for topic, number in PLACES])
@@ -320,21 +318,28 @@ class Stage:
             self._await("everything is read", read_on)
         finally:
             consumer.close()
-        stable, ends = self._ends("read_committed"), self._ends("read_uncommitted")
-        return found, {name: (stable[name], end) for name, end in ends.items() if stable[name] < end}
-
-    def _ends(self, isolation: str) -> dict[str, int]:
-        """Where each partition ends for such a reader."""
-        consumer = self._consumer("the-very-end", isolation)
-        found = {}
-        try:
-            for topic, number in PLACES:
-                watermarks = consumer.get_watermark_offsets(TopicPartition(topic, number), 10)
-                assert watermarks is not None
-                found[f"{topic}-{number}"] = watermarks[1]
-        finally:
-            consumer.close()
         return found
+
+    def _open_for_ever(self) -> dict[str, tuple[int, int]]:
+        """Where a transaction is open though everyone has ended and had time to time out: to where it can be read."""
+        committed, all_of_it = (self._consumer("the-ends", level) for level in ("read_committed", "read_uncommitted"))
+        deadline = time.monotonic() + TIMED_OUT_S
+        try:
+            while True:
+                ends = {f"{topic}-{number}": self._end(all_of_it, topic, number) for topic, number in PLACES}
+                stable = {f"{topic}-{number}": self._end(committed, topic, number) for topic, number in PLACES}
+                found = {name: (stable[name], end) for name, end in ends.items() if stable[name] < end}
+                if not found or time.monotonic() > deadline:
+                    return found
+                time.sleep(0.1)
+        finally:
+            committed.close()
+            all_of_it.close()
+
+    def _end(self, consumer: Consumer, topic: str, number: int) -> int:
+        watermarks = consumer.get_watermark_offsets(TopicPartition(topic, number), 30)
+        assert watermarks is not None
+        return watermarks[1]
 
     def _committed(self) -> dict[str, int]:
         consumer = self._consumer(GROUP)
