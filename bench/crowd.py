@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from bench import frames
 from bench.members import (
     BEAT,
-    BUDGET,
     COORDINATOR_TROUBLE,
     ILLEGAL_GENERATION,
     JOIN,
@@ -24,13 +23,15 @@ from bench.members import (
     SYNC,
     UNKNOWN_MEMBER_ID,
 )
-from kbroker.protocol import codec, messages
+from kbroker.protocol import messages
 
 MEMBER, GENERATION = "@member@", 0x5A5A5A5A  # what stands in a template for them
 METADATA = b"\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff"
-JOINING, SYNCING, BEATING, IDLE = range(4)
+JOINING, SYNCING, BEATING, ASKING, IDLE = range(5)
 AGAIN = {REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, *COORDINATOR_TROUBLE}
 PATIENCE_S = 60
+QUIET_S = 0.05
+NO_SHARES = b"\x01\x00"  # no assignments, no tags: how a SyncGroup ends unless it is the leader's
 
 
 class Template:
@@ -41,15 +42,28 @@ class Template:
     ):
         self._before, self._behind = frames.frame(request, version)[4:].split(_compact(MEMBER.encode()))
 
-    def frame(self, member_id: bytes, generation: int) -> bytes:
+    def frame(self, member_id: bytes, generation: int, end: bytes = b"", other_end: bytes = b"") -> bytes:
+        """Whoever gives the end it has may put another one in its place."""
         before = self._before.replace(GENERATION.to_bytes(4, "big"), generation.to_bytes(4, "big", signed=True))
-        body = before + _compact(member_id) + self._behind
+        body = before + _compact(member_id) + self._behind.removesuffix(end) + other_end
         return len(body).to_bytes(4, "big") + body
 
 
 def _compact(text: bytes) -> bytes:
     assert len(text) < 127, text
     return bytes((len(text) + 1,)) + text
+
+
+def _uvarint(value: int) -> bytes:
+    assert value < 1 << 14, value
+    return bytes((value,)) if value < 128 else bytes((value & 127 | 128, value >> 7))
+
+
+def _take_uvarint(answer: bytes, at: int) -> tuple[int, int]:
+    if answer[at] < 128:
+        return answer[at], at + 1
+    assert answer[at + 1] < 128, "more members than are ever here"
+    return answer[at] & 127 | answer[at + 1] << 7, at + 2
 
 
 def _texts(answer: bytes, at: int, count: int) -> tuple[list[bytes], int]:
@@ -60,6 +74,17 @@ def _texts(answer: bytes, at: int, count: int) -> tuple[list[bytes], int]:
         found.append(answer[at + 1 : end])
         at = end
     return found, at
+
+
+def _members(answer: bytes, at: int) -> list[bytes]:
+    """The ids in a JoinGroup's answer to the leader."""
+    count, at = _take_uvarint(answer, at)
+    found = []
+    for _ in range(count - 1):
+        (member_id, _, _), at = _texts(answer, at, 3)  # group instance id, metadata
+        at += 1  # no tags
+        found.append(member_id)
+    return found
 
 
 class Templates:
@@ -79,27 +104,24 @@ class Templates:
             ),
             JOIN,
         )
-        self.sync = Template(self._sync(MEMBER, GENERATION, []), SYNC)
+        self.sync = Template(
+            messages.SyncGroupRequest(
+                group_id=group,
+                generation_id=GENERATION,
+                member_id=MEMBER,
+                protocol_type="consumer",
+                protocol_name="range",
+            ),
+            SYNC,
+        )
         self.beat = Template(
             messages.HeartbeatRequest(group_id=group, generation_id=GENERATION, member_id=MEMBER), BEAT
         )
 
-    def _sync(self, member_id: str, generation: int, members: list[str]) -> messages.SyncGroupRequest:
-        share = messages.SyncGroupRequest.Assignment
-        return messages.SyncGroupRequest(
-            group_id=self.group,
-            generation_id=generation,
-            member_id=member_id,
-            protocol_type="consumer",
-            protocol_name="range",
-            assignments=[share(member_id=one, assignment=one.encode()) for one in members],
-        )
-
-    def assign(self, member_id: bytes, generation: int, answer: bytes) -> bytes:
+    def assign(self, member_id: bytes, generation: int, members: Sequence[bytes]) -> bytes:
         """The leader's SyncGroup: everyone's assignment is its own name."""
-        joined = codec.decode_response(messages.JoinGroupResponse, JOIN, answer, BUDGET)[1]
-        members = [one.member_id for one in joined.members]
-        return frames.frame(self._sync(member_id.decode(), generation, members), SYNC)
+        shares = b"".join(_compact(one) * 2 + b"\0" for one in members)
+        return self.sync.frame(member_id, generation, NO_SHARES, _uvarint(len(members) + 1) + shares + b"\0")
 
 
 class Crowd:
@@ -125,13 +147,22 @@ class Crowd:
         busy = {fd for fd, member in self.members.items() if member.state != IDLE}
         while busy or not self._agree():
             assert time.monotonic() < deadline, f"{len(busy)} members have not settled"
-            for fd, _ in self._poll.poll(1):
+            heard = self._poll.poll(QUIET_S)
+            if not heard:  # those who wait to join may wait for some who do not know of it
+                busy.update(self._ask_idle())
+            for fd, _ in heard:
                 member = self.members[fd]
                 member.hear()
                 if member.state == IDLE:
                     busy.discard(fd)
                 else:
                     busy.add(fd)
+
+    def _ask_idle(self) -> list[int]:
+        idle = [fd for fd, one in self.members.items() if one.state == IDLE]
+        for fd in idle:
+            self.members[fd].ask()
+        return idle
 
     def _agree(self) -> bool:
         newest: dict[str, int] = {}
@@ -166,7 +197,16 @@ class Standing:
         self.socket.sendall(self._templates.join.frame(self.member_id, 0))
 
     def beat(self) -> None:
+        """Until the group asks to join again."""
         self.state = BEATING
+        self._send_beat()
+
+    def ask(self) -> None:
+        """Once, whether to join again."""
+        self.state = ASKING
+        self._send_beat()
+
+    def _send_beat(self) -> None:
         self.socket.sendall(self._templates.beat.frame(self.member_id, self.generation))
 
     def hear(self) -> None:
@@ -181,20 +221,22 @@ class Standing:
             self._joined(answer, error)
         elif self.state == SYNCING:
             self._synced(answer, error)
+        elif error == 0 and self.state == BEATING:
+            self._send_beat()
         elif error == 0:
-            self.beat()  # until the group asks to join again
+            self.state = IDLE
         else:
             assert error in AGAIN, error
             self.join()
 
     def _joined(self, answer: bytes, error: int) -> None:
         (_, _, leader), at = _texts(answer, 15, 3)
-        (member_id,), _ = _texts(answer, at + 1, 1)  # behind skip_assignment
+        (member_id,), at = _texts(answer, at + 1, 1)  # behind skip_assignment
         if error == 0:
             self.generation = int.from_bytes(answer[11:15], "big")
             self.state = SYNCING
             if leader == member_id:
-                self.socket.sendall(self._templates.assign(member_id, self.generation, answer))
+                self.socket.sendall(self._templates.assign(member_id, self.generation, _members(answer, at)))
             else:
                 self.socket.sendall(self._templates.sync.frame(member_id, self.generation))
             return
