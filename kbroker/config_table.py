@@ -38,6 +38,11 @@ class Setting(NamedTuple):
     def read_only(self) -> bool:
         return self.mode == "static"
 
+    @property
+    def least(self) -> int:
+        """Of a number that is bounded below."""
+        return int(self.valid.partition("..")[0])
+
     def parse(self, text: str) -> Value:
         """The typed value of `text`; ConfigError, in Kafka's words, when it is not one."""
         value = _typed(self, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kbroker.api.context import Rooms
 from kbroker.cluster.topics import NewTopic
+from kbroker.config_table import table
 from kbroker.coordinator.placement import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 
@@ -11,7 +12,6 @@ async def create_offsets_topic(rooms: Rooms) -> None:
     configs = {
         "cleanup.policy": "compact",
         "compression.type": "producer",
-        "segment.bytes": str(rooms.config.integer("offsets.topic.segment.bytes")),
     }
     await _create(rooms, OFFSETS_TOPIC, "offsets.topic", configs)
 
@@ -22,19 +22,21 @@ async def create_transactions_topic(rooms: Rooms) -> None:
         "cleanup.policy": "compact",
         "compression.type": "uncompressed",
         "min.insync.replicas": str(rooms.config.integer("transaction.state.log.min.isr")),
-        "segment.bytes": str(rooms.config.integer("transaction.state.log.segment.bytes")),
         "unclean.leader.election.enable": "false",
     }
     await _create(rooms, TRANSACTIONS_TOPIC, "transaction.state.log", configs)
 
 
 async def _create(rooms: Rooms, topic: str, settings: str, configs: dict[str, str]) -> None:
-    """Of several at once one makes it and the others find it. It has as many replicas as asked for and alive."""
+    """Of several at once one makes it and the others find it. It has as many replicas as asked for and alive, and no
+    smaller segments than a topic may have: the broker's own settings for them are not bounded so."""
     config = rooms.config
     alive = sum(not broker.fenced for broker in rooms.image.brokers.values())
     replicas = min(config.integer(f"{settings}.replication.factor"), alive)
     if "min.insync.replicas" in configs:
         configs["min.insync.replicas"] = str(min(int(configs["min.insync.replicas"]), replicas))
+    segment_bytes = config.integer(f"{settings}.segment.bytes")
+    configs["segment.bytes"] = str(max(segment_bytes, table().topic["segment.bytes"].least))
     await rooms.controller.create_topics(
         [
             NewTopic(

@@ -122,6 +122,19 @@ def test_the_first_transactional_id_makes_the_topic_of_transactions(version: int
     assert configs["min.insync.replicas"] == "1"
 
 
+@pytest.mark.parametrize("asked", [1, 1 << 20, 1 << 21])
+@pytest.mark.parametrize(
+    ("kind", "topic", "setting"),
+    [(0, "__consumer_offsets", "offsets_topic"), (1, "__transaction_state", "transaction_state_log")],
+)
+def test_an_internal_topic_has_segments_as_asked_but_no_smaller_than_a_topic_may(
+    kind: int, topic: str, setting: str, asked: int
+) -> None:
+    desk = Desk(**{f"{setting}_segment_bytes": asked})
+    desk.ask(FindCoordinatorRequest(key="a", key_type=kind), 3)
+    assert desk.rooms.image.topic_configs(topic)["segment.bytes"] == str(max(asked, 1 << 20))
+
+
 @pytest.mark.parametrize("version", range(4, 7))
 def test_find_coordinator_answers_every_key(version: int) -> None:
     answer = Desk().ask(FindCoordinatorRequest(coordinator_keys=["g", "h"], key_type=1), version)
