@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from types import CoroutineType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kbroker.api import REGISTRY, Row
 from kbroker.api.context import NO_REPLY, Context, HangUpError, Rooms
@@ -23,6 +23,7 @@ from kbroker.coordinator.later import Later
 from kbroker.errors import KafkaError, UnknownServerError
 from kbroker.observe.logging import BrokerLog
 from kbroker.protocol import apis, codec
+from kbroker.protocol.message import Message
 
 TAKEN_AT_ONCE = 256  # frames per turn of the loop, so that timers and waiting handlers get their turn too
 LARGE_FRAME = 65_536  # bytes of a request from which on it may have to wait for others
@@ -45,6 +46,16 @@ class Mailbox(Protocol):
     def reply(self, token: int, payload: bytes | None) -> None: ...
     def reply_all(self, replies: list[tuple[int, bytes | None]]) -> None: ...
     def close_connection(self, token: int, reason: str) -> None: ...
+
+
+class Route(NamedTuple):
+    """What is known of a request by its key and version."""
+
+    row: Row
+    version: int
+    request: type[Message]
+    response: type[Message]
+    flexible: bool
 
 
 class Express(Later):
@@ -88,6 +99,7 @@ class Gateway:
             OFFSET_COMMIT: rooms.groups.take_commit,
             HEARTBEAT: rooms.groups.take_heartbeat,
         }
+        self._routes: dict[bytes, Route] = {}  # by key and version, as frames begin
         self._ready: list[tuple[int, bytes | None]] | None = None  # replies of this turn, which leave together
 
     def forget_answers(self) -> None:
@@ -156,30 +168,21 @@ class Gateway:
 
     def _serve(self, token: int, listener: int, principal: int, peer: str, frame: bytes) -> None:
         try:
-            header, body_at = codec.decode_request_header(frame)
-            key, version = header.request_api_key, header.request_api_version
-            row = REGISTRY.find(key)
-            if row is None or row.handler is None or not row.min_version <= version <= row.max_version:
+            route = self._routes.get(frame[:4]) or self._find_route(frame)
+            if route is None:
+                key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2))
                 self._refuse(token, peer, f"API key {key} version {version} is not served here")
                 return
-            api = apis.by_key(key)
             if len(frame) >= LARGE_FRAME:
                 codec.prepare_response(
-                    api.response, version
+                    route.response, route.version
                 )  # what stays, made among what does not, would pin its memory
-            request, _ = codec.decode(api.request, version, frame, body_at)
+            request, ctx = self._read(route, listener, principal, peer, frame)
         except codec.DecodeError as problem:
             self._refuse(token, peer, f"a request cannot be read: {problem}")
             return
-        ctx = Context(
-            self._rooms,
-            version,
-            header.correlation_id,
-            header.client_id,
-            self._listener_names[listener],
-            peer,
-            principal,
-        )
+        row = route.row
+        assert row.handler is not None, row.key
         try:
             answer = row.handler(request, ctx)
         except Exception as error:
@@ -197,6 +200,25 @@ class Gateway:
             payload = self._reply(token, row, request, ctx, answer)
             if row.steady and payload is not None:
                 self._keep(listener, principal, frame, payload)
+
+    def _find_route(self, frame: bytes) -> Route | None:
+        """None: such requests are not served. DecodeError: it is none."""
+        header, _ = codec.decode_request_header(frame)
+        key, version = header.request_api_key, header.request_api_version
+        row = REGISTRY.find(key)
+        if row is None or row.handler is None or not row.min_version <= version <= row.max_version:
+            return None
+        api = apis.by_key(key)
+        route = Route(row, version, api.request, api.response, api.is_flexible(version))
+        self._routes[frame[:4]] = route
+        return route
+
+    def _read(self, route: Route, listener: int, principal: int, peer: str, frame: bytes) -> tuple[Any, Context]:
+        """The request and who sent it. DecodeError: it cannot be read."""
+        correlation_id, client_id, body_at = codec.read_request_header(frame, route.flexible)
+        request, _ = codec.decode(route.request, route.version, frame, body_at)
+        name = self._listener_names[listener]
+        return request, Context(self._rooms, route.version, correlation_id, client_id, name, peer, principal)
 
     def _settle(self, token: int, row: Row, request: Any, ctx: Context, answer: Any, *, large: int) -> None:
         """A coordinator has answered, or what it answered is to be carried out now, which takes a while."""
@@ -262,14 +284,10 @@ class Gateway:
     def fail_express(self, posted: Posted, error: Exception) -> None:
         """What a coordinator took cannot be done: now the request itself is needed to say so."""
         token, listener, principal, host, port, frame = posted
-        header, body_at = codec.decode_request_header(frame)
-        key, version = header.request_api_key, header.request_api_version
-        row = REGISTRY.find(key)
-        assert row is not None
-        request, _ = codec.decode(apis.by_key(key).request, version, frame, body_at)
-        name = self._listener_names[listener]
-        ctx = Context(self._rooms, version, header.correlation_id, header.client_id, name, f"{host}:{port}", principal)
-        self._fail(token, row, request, ctx, error)
+        route = self._routes.get(frame[:4]) or self._find_route(frame)
+        assert route is not None, frame[:4]
+        request, ctx = self._read(route, listener, principal, f"{host}:{port}", frame)
+        self._fail(token, route.row, request, ctx, error)
 
     def _refuse(self, token: int, peer: str, reason: str) -> None:
         self._log.warning("a connection was closed", peer=peer, reason=reason)

@@ -37,6 +37,7 @@ __all__ = [
     "encode_request",
     "encode_response",
     "prepare_response",
+    "read_request_header",
     "request_header_version",
     "response_header_version",
 ]
@@ -79,6 +80,18 @@ def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int
     api = apis.find(int.from_bytes(frame[:2], "big", signed=True))
     flexible = api is not None and api.is_flexible(int.from_bytes(frame[2:4], "big", signed=True))
     return decode(RequestHeader, request_header_version(flexible), frame)
+
+
+def read_request_header(frame: bytes, flexible: bool) -> tuple[int, str | None, int]:
+    """Correlation id, client id, and where the body starts, of a request whose key and version are known."""
+    size = int.from_bytes(frame[8:10], "big", signed=True)
+    end = 10 + max(size, 0)
+    client_id = frame[10:end]
+    if size < -1 or not client_id.isascii() or frame[end : end + flexible] != b"\0"[:flexible] or len(frame) < end:
+        header, end = decode(RequestHeader, request_header_version(flexible), frame)
+        return header.correlation_id, header.client_id, end
+    correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
+    return correlation_id, client_id.decode() if size >= 0 else None, end + flexible
 
 
 def encode_request(request: Message, version: int, correlation_id: int, client_id: str | None = None) -> bytes:

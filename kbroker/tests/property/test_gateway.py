@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -63,3 +64,17 @@ def test_default_requests_of_every_version_are_answered() -> None:
     for key, version in ASKED:
         token = desk.post(codec.encode_request(apis.by_key(key).request(), version, 1))
         assert desk.mailbox.replies.get(token) is not None, (key, version)
+
+
+@settings(max_examples=500, deadline=None)
+@given(mutated_frames())
+def test_a_header_is_read_as_the_codec_reads_it(frame: bytes) -> None:
+    flexible = apis.by_key(frame[1]).is_flexible(frame[3])
+    try:
+        header, body_at = codec.decode_request_header(frame)
+    except codec.DecodeError:
+        with pytest.raises(codec.DecodeError):
+            codec.read_request_header(frame, flexible)
+    else:
+        expected = header.correlation_id, header.client_id, body_at
+        assert codec.read_request_header(frame, flexible) == expected
