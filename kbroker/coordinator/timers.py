@@ -13,10 +13,11 @@ SPARE_ENTRIES = 64  # which a heap may hold in vain however small it is
 class Entry(Generic[K]):
     """A place in the heap. Without a name it counts no more: a name may be long, and its time far away."""
 
-    __slots__ = ("at_ms", "name")
+    __slots__ = ("at_ms", "deadline_ms", "name")
 
     def __init__(self, at_ms: int, name: K) -> None:
-        self.at_ms = at_ms
+        self.at_ms = at_ms  # where it stands in the heap
+        self.deadline_ms = at_ms  # then or later
         self.name: K | None = name
 
 
@@ -24,35 +25,36 @@ class Timers(Generic[K]):
     """The heap holds one entry a name, at or before its deadline; one that comes up too early goes back in."""
 
     def __init__(self) -> None:
-        self._deadlines: dict[K, int] = {}
         self._heap: list[tuple[int, int, Entry[K]]] = []
         self._entries: dict[K, Entry[K]] = {}  # the one of each name that counts
         self._count = 0  # so that entries are never compared
 
     def __len__(self) -> int:
-        return len(self._deadlines)
+        return len(self._entries)
 
     def deadlines(self) -> dict[K, int]:
-        return dict(self._deadlines)
+        return {name: entry.deadline_ms for name, entry in self._entries.items()}
 
     def arm(self, name: K, at_ms: int) -> None:
-        self._deadlines[name] = at_ms
         standing = self._entries.get(name)
         if standing is None:
             self._push(name, at_ms)
         elif at_ms < standing.at_ms:
             standing.name = None
             self._push(name, at_ms)
+        else:
+            standing.deadline_ms = at_ms
 
     def disarm(self, name: K) -> None:
-        if self._deadlines.pop(name, None) is not None:
-            self._entries.pop(name).name = None
-            if len(self._heap) > 2 * len(self._deadlines) + SPARE_ENTRIES:
+        standing = self._entries.pop(name, None)
+        if standing is not None:
+            standing.name = None
+            if len(self._heap) > 2 * len(self._entries) + SPARE_ENTRIES:
                 self._heap = [place for place in self._heap if place[2].name is not None]
                 heapq.heapify(self._heap)
 
     def disarm_all(self, belongs: Callable[[K], bool]) -> None:
-        for name in [one for one in self._deadlines if belongs(one)]:
+        for name in [one for one in self._entries if belongs(one)]:
             self.disarm(name)
 
     def next_ms(self) -> int | None:
@@ -74,7 +76,7 @@ class Timers(Generic[K]):
             return None
         name = heapq.heappop(self._heap)[2].name
         assert name is not None
-        del self._entries[name], self._deadlines[name]
+        del self._entries[name]
         return name
 
     def _push(self, name: K, at_ms: int) -> None:
@@ -90,9 +92,8 @@ class Timers(Generic[K]):
             if name is None:
                 heapq.heappop(self._heap)
                 continue
-            deadline = self._deadlines[name]
-            if deadline > at_ms and (now_ms is None or at_ms <= now_ms):
+            if entry.deadline_ms > at_ms and (now_ms is None or at_ms <= now_ms):
                 heapq.heappop(self._heap)
-                self._push(name, deadline)
+                self._push(name, entry.deadline_ms)
             else:
                 return

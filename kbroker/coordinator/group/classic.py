@@ -14,8 +14,6 @@ is on the way into the next generation is known here only: after a reload they j
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from kbroker.coordinator.placement import java_hash
 from kbroker.coordinator.step import Record, Timer
 from kbroker.errors import (
@@ -288,12 +286,14 @@ class ClassicGroup:
             else:
                 del self._support[name]
 
-    def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """Whether someone who speaks these may come in."""
         if self.state == EMPTY:
-            return bool(protocol_type) and any(True for _ in names)
+            return bool(protocol_type and protocols)
+        if protocol_type != self.protocol_type:
+            return False
         everyone = len(self.members)
-        return protocol_type == self.protocol_type and any(self._support.get(name, 0) == everyone for name in names)
+        return any(self._support.get(name, 0) == everyone for name, _ in protocols)
 
     def choose_protocol(self) -> str:
         """What everyone speaks, by votes. Of those with equally many the one that Kafka would take: its map's first."""

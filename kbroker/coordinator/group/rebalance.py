@@ -113,7 +113,7 @@ class Rebalances:
         if not self._has_place(group, request.member_id):
             self._refuse_place(step, group, joining, now_ms)
             return step
-        if not group.supports(request.protocol_type, (name for name, _ in joining.protocols)):
+        if not group.supports(request.protocol_type, joining.protocols):
             raise InconsistentGroupProtocolError()
         if request.member_id:
             self._join_known(step, group, joining, now_ms)

@@ -43,6 +43,7 @@ from kbroker.protocol.messages import (
 from kbroker.protocol.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 
 EXPIRY = Timer("expiry", "")
+KINDS = (ClassicGroup, ConsumerGroup)  # of groups that members join
 
 
 class GroupShard:
@@ -138,9 +139,9 @@ class GroupShard:
 
     def _found(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
         group = self.groups.get(group_id)
-        if not isinstance(group, ClassicGroup | ConsumerGroup | None):
-            raise UnknownMemberIdError()
-        return group
+        if group is None or isinstance(group, KINDS):
+            return group
+        raise UnknownMemberIdError()
 
     def on_join_group(self, token: object, request: JoinGroupRequest, caller: Caller, unique: str, now_ms: int) -> Step:
         """`unique` makes the id of a member that has none. An empty consumer group makes room for a classic one."""
