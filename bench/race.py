@@ -179,13 +179,17 @@ def beside(work: Work, how: str) -> Figures:
 
 def race_coordinators(kind: str, works: Mapping[str, Work], rounds: int, only: str, warm_minutes: float) -> None:
     """Nothing here fills memory, so none is settled; the page keeps what was found in a section of its own."""
+    began = time.monotonic()
     print(report.HEADING)
     rows: list[Row] = []
-    for row in duel({name: work for name, work in works.items() if only in name}, {}, rounds, warm_minutes, None):
-        print(report.line(row), flush=True)
-        rows.append(row)
-    outcome = Race.of(rows, rounds=rounds, warm_minutes=warm_minutes)
-    print(f"kept in {outcome.keep(RESULTS, kind)}")
+    try:
+        for row in duel({name: work for name, work in works.items() if only in name}, {}, rounds, warm_minutes, None):
+            print(report.line(row), flush=True)
+            rows.append(row)
+    finally:  # what was found before a work failed is kept as well
+        outcome = Race.of(rows, rounds=rounds, warm_minutes=warm_minutes)
+        path = outcome.keep(RESULTS, kind)
+        print(f"{report.judgement(outcome)} {time.monotonic() - began:.0f} s; kept in {path}")
     if not only:
         report.write_section(kind, outcome)
 

@@ -26,7 +26,7 @@ Written by `make race`, last for commit {commit} at {at} on {cores} cores of {cp
 ![How many times better than Apache Kafka, figure by figure](race.svg)
 
 {tables}
-{met} of {judged} aims are met.{short}
+{judgement}
 
 ## How it was measured
 
@@ -87,11 +87,16 @@ def table(rival: str, rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def judgement(race: Race) -> str:
+    judged = [row for row in race.rows if row.met is not None]
+    short = [f"{row.work}: {row.figure}" for row in judged if not row.met]
+    met = f"{len(judged) - len(short)} of {len(judged)} aims are met."
+    return f"{met} Short of theirs are {'; '.join(short)}." if short else met
+
+
 def page(race: Race) -> str:
     from bench.works.latency import REQUESTS_PER_SECOND
 
-    judged = [row for row in race.rows if row.met is not None]
-    short = [f"{row.work}: {row.figure}" for row in judged if not row.met]
     tables = [table(rival, list(rows)) for rival, rows in groupby(race.rows, key=lambda row: row.rival)]
     return PAGE.format(
         **race.machine,
@@ -100,9 +105,7 @@ def page(race: Race) -> str:
         rounds=race.rounds,
         warm=race.warm_minutes,
         tables="\n".join(tables),
-        met=len(judged) - len(short),
-        judged=len(judged),
-        short=f" Short of theirs are {'; '.join(short)}." if short else "",
+        judgement=judgement(race),
         crowd=f"{REQUESTS_PER_SECOND:,}",
     )
 
@@ -123,18 +126,17 @@ Medians of {rounds} rounds, interleaved, Apache Kafka 4.3.1 warmed for {warm:g} 
 `group.initial.rebalance.delay.ms` is 0 on both.
 
 {table}
-{met} of {judged} aims are met.{short}
+{judgement}
 
 - **Commits and heartbeats** come from the native load generator, each group on a connection of its own: one partition
   a commit, and heartbeats of members in good standing. 16 x 8 stands for 16 connections with eight requests unanswered
   on each.
 - **One more joins**: from its first JoinGroup until all 101 members have their assignments. The others ask without a
-  pause whether they shall join again (`bench/crowd.py`). **500 groups** of one member each form at once.
+  pause whether they shall join again (`bench/crowd.py`). **500 groups** of one member each form at once. The client is
+  one thread for all of them; what it takes itself stands beside.
 - **First record**: librdkafka's consumers, from subscribe() until each of them has a record of its own partition.
 - **Come and go**: for seconds; then until all that are left are in one generation, with heartbeats every 50 ms.
 """
-
-
 TRANSACTIONS_SECTION = """\
 ## Transactions
 
@@ -143,7 +145,7 @@ Written by `make race-transactions`, last for commit {commit} at {at} on {cores}
 `transaction.state.log.num.partitions` is 1 on both.
 
 {table}
-{met} of {judged} aims are met.{short}
+{judgement}
 
 - **Producers** on the wire, in one thread (`bench/transactors.py`): each one fills and commits a transaction and begins
   the next at once. 1 x 100 B is one record in one partition; 100 x 1 KiB lie in four. Their flow is that of transaction
@@ -157,8 +159,6 @@ SECTIONS = {"groups": GROUPS_SECTION, "transactions": TRANSACTIONS_SECTION}
 
 
 def write_section(kind: str, race: Race) -> None:
-    judged = [row for row in race.rows if row.met is not None]
-    short = [f"{row.work}: {row.figure}" for row in judged if not row.met]
     text = SECTIONS[kind].format(
         **race.machine,
         commit=race.commit,
@@ -166,9 +166,7 @@ def write_section(kind: str, race: Race) -> None:
         rounds=race.rounds,
         warm=race.warm_minutes,
         table=table("Apache Kafka", race.rows),
-        met=len(judged) - len(short),
-        judged=len(judged),
-        short=f" Short of theirs are {'; '.join(short)}." if short else "",
+        judgement=judgement(race),
     )
     put_section(kind, text)
 
@@ -182,5 +180,14 @@ def put_section(name: str, text: str) -> None:
     path.write_text(new if found else f"{old.rstrip()}\n\n{section}")
 
 
+def main(kept: Path) -> None:
+    """A race's kind stands in the name of its file."""
+    kind, race = kept.name.partition("-")[0], Race.load(kept)
+    if kind in SECTIONS:
+        write_section(kind, race)
+    else:
+        write(race)
+
+
 if __name__ == "__main__":
-    write(Race.load(Path(sys.argv[1])))
+    main(Path(sys.argv[1]))

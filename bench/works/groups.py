@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from bench import frames, wireload
 from bench.crowd import Crowd, Templates
@@ -86,45 +87,49 @@ def rebalance(count: int) -> Work:
     The members ask without a pause whether they shall join again: else the time between heartbeats would be measured.
     """
 
-    async def story(port: int) -> float:
+    def work(server: Server) -> Figures:
         group = new_name()
-        await find_coordinator(port, group)
-        crowd = Crowd(port, [group] * count)
-        try:
+        with _crowd(server, [group] * count) as crowd:
             standing = list(crowd.members.values())
             for member in standing:
                 member.join()
             crowd.settle()
             newcomer = crowd.add(Templates(group))
-            began = time.monotonic()
-            newcomer.join()
-            for member in standing:
-                member.beat()
-            crowd.settle()
-            return time.monotonic() - began
-        finally:
-            crowd.close()
+            with Meter(server) as meter:
+                newcomer.join()
+                for member in standing:
+                    member.beat()
+                crowd.settle()
+        return _took(meter)
 
-    return _timed(story)
+    return work
 
 
 def many_groups(count: int) -> Work:
     """So many groups of one member each, all at once."""
 
-    async def story(port: int) -> float:
-        groups = [new_name() for _ in range(count)]
-        await find_coordinator(port, groups[0])
-        crowd = Crowd(port, groups)
-        try:
-            began = time.monotonic()
+    def work(server: Server) -> Figures:
+        with _crowd(server, [new_name() for _ in range(count)]) as crowd, Meter(server) as meter:
             for member in crowd.members.values():
                 member.join()
             crowd.settle()
-            return time.monotonic() - began
-        finally:
-            crowd.close()
+        return _took(meter)
 
-    return _timed(story)
+    return work
+
+
+@contextmanager
+def _crowd(server: Server, groups: list[str]) -> Iterator[Crowd]:
+    asyncio.run(find_coordinator(server.port, groups[0]))
+    crowd = Crowd(server.port, groups)
+    try:
+        yield crowd
+    finally:
+        crowd.close()
+
+
+def _took(meter: Meter) -> Figures:
+    return {"seconds": meter.wall, "broker CPU s": meter.cpu, "client CPU s": meter.client_cpu}
 
 
 def storm(count: int, seconds: float) -> Work:
@@ -159,7 +164,15 @@ def storm(count: int, seconds: float) -> Work:
         await _leave(members, staying)
         return took
 
-    return _timed(story)
+    def work(server: Server) -> Figures:
+        async def bounded() -> float:
+            return await asyncio.wait_for(story(server.port), PATIENCE_S)
+
+        with Meter(server) as meter:
+            took = asyncio.run(bounded())
+        return {"seconds": took, "broker CPU s": meter.cpu}
+
+    return work
 
 
 async def _settled(members: list[Member]) -> None:
@@ -174,18 +187,6 @@ async def _leave(members: list[Member], staying: Sequence[asyncio.Future[None]])
     await asyncio.gather(*staying, return_exceptions=True)
     for member in members:
         await member.close()
-
-
-def _timed(story: Callable[[int], Awaitable[float]]) -> Work:
-    def work(server: Server) -> Figures:
-        async def bounded() -> float:
-            return await asyncio.wait_for(story(server.port), PATIENCE_S)
-
-        with Meter(server) as meter:
-            took = asyncio.run(bounded())
-        return {"seconds": took, "broker CPU s": meter.cpu}
-
-    return work
 
 
 def first_record(members: int, protocol: str) -> Work:
