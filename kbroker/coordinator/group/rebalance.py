@@ -50,9 +50,7 @@ from kbroker.protocol.messages import (
 JOIN, SYNC = "classic-join", "classic-sync"
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # a client that hung up while its first JoinGroup was parked cannot be noticed
 MEMBER_ID_MAX = 32_767  # bytes of a string on the wire
-PENDING_BYTES_MAX = (
-    4 << 20
-)  # of ids given out in one shard; beyond it the oldest are forgotten and must be asked for anew
+PENDING_ROOM = 768  # bytes that an id given out takes besides its text
 RECORD_ROOM, MEMBER_ROOM = 256, 32  # bytes around a batch of one record, and in it around a member's texts
 NO_TIMEOUT = -1
 MEMBER_ID_REQUIRED_FROM = 4  # KIP-394
@@ -493,8 +491,8 @@ class Rebalances:
     def _give_out(self, step: Step, group: ClassicGroup, member_id: str) -> None:
         group.pending[member_id] = None
         self._given_out[group.group_id, member_id] = None
-        self._given_out_bytes += len(member_id)
-        while self._given_out_bytes > PENDING_BYTES_MAX and len(self._given_out) > 1:
+        self._given_out_bytes += PENDING_ROOM + len(member_id)
+        while self._given_out_bytes > self._settings.pending_bytes_max and len(self._given_out) > 1:
             group_id, oldest = next(iter(self._given_out))
             other = self._groups.get(group_id)
             assert isinstance(other, ClassicGroup), group_id
@@ -505,7 +503,7 @@ class Rebalances:
         if member_id in group.pending:
             del group.pending[member_id]
             del self._given_out[group.group_id, member_id]
-            self._given_out_bytes -= len(member_id)
+            self._given_out_bytes -= PENDING_ROOM + len(member_id)
 
     def forget_group(self, step: Step, group: ClassicGroup) -> None:
         """The group is deleted: whoever was about to join must ask for a new id."""

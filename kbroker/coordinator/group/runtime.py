@@ -25,6 +25,8 @@ from kbroker.errors import InvalidCommitOffsetSizeError, InvalidGroupIdError
 REASON_MAX = 255  # characters, as many as clients are to send
 KEPT_SETTINGS = 10_000  # groups whose settings are kept ready
 KEPT_FACTS = 10_000  # topics of which the number of partitions is
+PENDING_BYTES_MAX = 64 << 20  # of member ids that were given out and are not used yet, in all shards together
+PENDING_BYTES_MIN = 256 << 10  # and at least in each, however many there are: some hundred members may come at once
 TOPIC_IDS_FROM = 10  # OffsetCommit's version
 
 
@@ -99,7 +101,9 @@ class GroupCoordinator(Edge[GroupShard]):
         self._facts_version = -1
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(self._settings(), self._topics, self._expressions, self.settings_of)
+        pending_bytes_max = max(PENDING_BYTES_MAX // self._count, PENDING_BYTES_MIN)
+        settings = self._settings()._replace(pending_bytes_max=pending_bytes_max)
+        return GroupShard(settings, self._topics, self._expressions, self.settings_of)
 
     def note_reason(self, event: str, group_id: str, member_id: str, reason: str | None) -> None:
         """Why a client joins or leaves, if it says so (KIP-800): for whoever wonders about a rebalance."""

@@ -17,6 +17,7 @@ class GroupSettings(NamedTuple):
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 2_147_483_647
     max_record_bytes: int = 1_048_588  # what a batch of the topic may take
+    pending_bytes_max: int = 4 << 20  # of ids given out: beyond it the oldest are forgotten and must be asked for anew
 
     @classmethod
     def of(cls, setting: Callable[[str], Any]) -> GroupSettings:

@@ -8,7 +8,7 @@ import pytest
 
 from kbroker._core.errors import Err
 from kbroker.coordinator.group.classic import PREPARING
-from kbroker.coordinator.group.rebalance import PENDING_BYTES_MAX
+from kbroker.coordinator.group.rebalance import PENDING_ROOM
 from kbroker.coordinator.group.settings import GroupSettings
 from kbroker.errors import UnknownMemberIdError, UnknownServerError
 from kbroker.protocol.messages import JoinGroupRequest, SyncGroupRequest
@@ -44,15 +44,17 @@ def test_a_generation_that_no_batch_can_hold_is_refused_and_the_group_rebalances
     assert stage.group("g").state == PREPARING
 
 
-def test_ids_given_out_are_forgotten_when_they_are_too_many() -> None:
-    stage = a_stage()
-    first = stage.join("first", joining(), client_id="c" * 30_000).member_id
-    count = PENDING_BYTES_MAX // 30_000 + 10
-    for number in range(count):
-        stage.join(number, joining(f"g{number % 7}"), client_id="c" * 30_000)
-    held = sum(len(one) for group_id in stage.shard.groups for one in stage.group(group_id).pending)
-    assert held <= PENDING_BYTES_MAX
-    assert len(stage.timers) <= PENDING_BYTES_MAX // 30_000 + 2
+@pytest.mark.parametrize("client_id", ["c", "c" * 30_000])
+def test_ids_given_out_are_forgotten_when_they_are_too_many(client_id: str) -> None:
+    most = 1 << 18
+    stage = a_stage(pending_bytes_max=most)
+    first = stage.join("first", joining(), client_id=client_id).member_id
+    each = len(first) + PENDING_ROOM
+    for number in range(most // each + 10):
+        stage.join(number, joining(f"g{number % 7}"), client_id=client_id)
+    held = [one for group_id in stage.shard.groups for one in stage.group(group_id).pending]
+    assert most - 2 * each < sum(len(one) + PENDING_ROOM for one in held) <= most
+    assert len(stage.timers) == len(held) + 1  # the expiry of offsets has one too
     assert isinstance(stage.join("late", joining(member=first)), UnknownMemberIdError)
 
 
