@@ -146,22 +146,26 @@ def storm(count: int, seconds: float) -> Work:
             await member.connect()
             await member.join()
             while time.monotonic() < until:
-                for _ in range(chance.randrange(1, 20)):
+                leaves_at = time.monotonic() + chance.randrange(1, 20) * BEAT_S
+                while time.monotonic() < min(leaves_at, until):
                     await asyncio.sleep(BEAT_S)
                     if await member.beat():
                         await member.join()
                 if time.monotonic() < until:
                     await member.leave()
                     await member.join()
+            staying.add(member)
             await member.stay(BEAT_S)
 
-        staying = [asyncio.ensure_future(restless(member)) for member in members]
+        staying: set[Member] = set()
+        lives = [asyncio.ensure_future(restless(member)) for member in members]
         while time.monotonic() < until:
             await asyncio.sleep(BEAT_S)
         began = time.monotonic()
-        await _settled(members)
+        while len(staying) < count or len({member.generation for member in members}) > 1:
+            await asyncio.sleep(0.002)
         took = time.monotonic() - began
-        await _leave(members, staying)
+        await _end(members, lives)
         return took
 
     def work(server: Server) -> Figures:
@@ -175,16 +179,10 @@ def storm(count: int, seconds: float) -> Work:
     return work
 
 
-async def _settled(members: list[Member]) -> None:
-    """All in one generation, which the newest of them knows."""
-    while len({member.generation for member in members}) > 1 or members[0].generation < 0:
-        await asyncio.sleep(0.002)
-
-
-async def _leave(members: list[Member], staying: Sequence[asyncio.Future[None]]) -> None:
-    for task in staying:
-        task.cancel()
-    await asyncio.gather(*staying, return_exceptions=True)
+async def _end(members: list[Member], lives: Sequence[asyncio.Future[None]]) -> None:
+    for life in lives:
+        life.cancel()
+    await asyncio.gather(*lives, return_exceptions=True)
     for member in members:
         await member.close()
 
