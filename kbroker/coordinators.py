@@ -14,6 +14,7 @@ from kbroker.coordinator.group.consumer_settings import ConsumerSettings
 from kbroker.coordinator.group.runtime import GroupCoordinator
 from kbroker.coordinator.group.settings import GroupSettings
 from kbroker.coordinator.placement import OFFSETS_TOPIC
+from kbroker.coordinator.runtime import Site
 from kbroker.coordinator.txn.runtime import TransactionCoordinator
 from kbroker.coordinator.txn.settings import TransactionSettings
 from kbroker.quorum.driver import Controller
@@ -34,16 +35,11 @@ class Node(NamedTuple):
         return self.config.broker_value(name, self.controller.dynamic())
 
     @property
-    def surroundings(self) -> dict[str, Any]:
+    def site(self) -> Site:
         controller = self.controller
-        return {
-            "node_id": self.config.node_id,
-            "image": lambda: controller.image,
-            "find": self.replicas.find,
-            "clock": self.clock,
-            "log": self.log,
-            "in_thread": self.in_thread,
-        }
+        return Site(
+            self.config.node_id, lambda: controller.image, self.replicas.find, self.clock, self.log, self.in_thread
+        )
 
 
 def group_coordinator(node: Node) -> GroupCoordinator:
@@ -55,7 +51,7 @@ def group_coordinator(node: Node) -> GroupCoordinator:
         return ConsumerSettings.of(lambda name: node.config.broker_value(name, dynamic), given)
 
     return GroupCoordinator(
-        **node.surroundings,
+        node.site,
         version=lambda: controller.committed_offset,
         consumer_settings=consumer_settings,
         settings=lambda: GroupSettings.of(node.setting),
@@ -74,7 +70,7 @@ def transaction_coordinator(
 ) -> TransactionCoordinator:
     controller = node.controller
     return TransactionCoordinator(
-        **node.surroundings,
+        node.site,
         settings=lambda: TransactionSettings.of(node.setting),
         level=lambda: controller.image.features.get(TRANSACTION_VERSION, 0),
         new_producer_id=new_producer_id,

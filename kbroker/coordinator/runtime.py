@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kbroker._core.clock import BrokerClock
 from kbroker._core.errors import Err
@@ -106,6 +106,17 @@ class Led(Generic[S]):
         self.open: set[Later] = set()  # requests without an answer yet
 
 
+class Site(NamedTuple):
+    """Where a coordinator stands: its node, and whom it asks and tells there."""
+
+    node_id: int
+    image: Callable[[], Any]
+    find: Callable[[str, int], PartitionHandle | None]
+    clock: BrokerClock
+    log: Any
+    in_thread: Callable[..., Awaitable[Any]]
+
+
 class Edge(Generic[S]):
     """One coordinator of this node: the shards of its topic, a partition each."""
 
@@ -116,23 +127,13 @@ class Edge(Generic[S]):
     UNWRITABLE: type[KafkaError]  # a record cannot be written, for a name is too long
     NO_TOPIC: type[KafkaError] = CoordinatorNotAvailableError  # the topic was not made yet
 
-    def __init__(
-        self,
-        *,
-        node_id: int,
-        image: Callable[[], Any],
-        find: Callable[[str, int], PartitionHandle | None],
-        max_record_bytes: int,
-        clock: BrokerClock,
-        log: Any,
-        in_thread: Callable[..., Awaitable[Any]],
-    ) -> None:
-        self._node_id = node_id
-        self._image = image
-        self._find = find
-        self._clock = clock
-        self._log = log
-        self._in_thread = in_thread
+    def __init__(self, site: Site, max_record_bytes: int) -> None:
+        self._node_id = site.node_id
+        self._image = site.image
+        self._find = site.find
+        self._clock = site.clock
+        self._log = site.log
+        self._in_thread = site.in_thread
         self._max_bytes = max_record_bytes - BATCH_ROOM  # of one step's records
         self._led: dict[int, Led[S]] = {}
         self._count = 0  # partitions of the topic; 0: there is none yet

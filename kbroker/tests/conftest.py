@@ -4,8 +4,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 import kbroker
+
+settings.register_profile("untimed", deadline=None)  # a busy machine makes any example late
+settings.load_profile("untimed")
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kbroker._core.clock import BrokerClock
 from kbroker._core.errors import Err
-from kbroker._core.partitions import PartitionHandle
 from kbroker._core.wire.express import read_commit, read_heartbeat
 from kbroker.coordinator.frames import GROUP
 from kbroker.coordinator.group.consumer_settings import ConsumerSettings
@@ -18,7 +16,7 @@ from kbroker.coordinator.group.shard import GroupShard
 from kbroker.coordinator.later import Later
 from kbroker.coordinator.placement import OFFSETS_TOPIC
 from kbroker.coordinator.re2_engine import Re2
-from kbroker.coordinator.runtime import RECORD_ROOM, Decided, Edge
+from kbroker.coordinator.runtime import RECORD_ROOM, Decided, Edge, Site
 from kbroker.coordinator.step import Reply
 from kbroker.errors import InvalidCommitOffsetSizeError, InvalidGroupIdError
 
@@ -70,32 +68,19 @@ class GroupCoordinator(Edge[GroupShard]):
 
     def __init__(
         self,
+        site: Site,
         *,
-        node_id: int,
-        image: Callable[[], Any],
-        find: Callable[[str, int], PartitionHandle | None],
         version: Callable[[], int],
         settings: Callable[[], GroupSettings],
         consumer_settings: Callable[[str], ConsumerSettings],
-        clock: BrokerClock,
-        log: Any,
-        in_thread: Callable[..., Awaitable[Any]],
     ) -> None:
-        super().__init__(
-            node_id=node_id,
-            image=image,
-            find=find,
-            max_record_bytes=settings().max_record_bytes,
-            clock=clock,
-            log=log,
-            in_thread=in_thread,
-        )
+        super().__init__(site, settings().max_record_bytes)
         self._settings = settings
         self._consumer_settings = consumer_settings
         self._kept_settings: dict[str, ConsumerSettings] = {}  # by group, until a setting changes
         self._expressions = Re2()
-        self._names_told: set[str] = set(image().topics)  # which topics the shards know
-        self._topics = TopicsOf(image, version)
+        self._names_told: set[str] = set(site.image().topics)  # which topics the shards know
+        self._topics = TopicsOf(site.image, version)
         self._version = version
         self._facts: dict[bytes, TopicFacts] = {}  # of topics by their bytes in requests, for one version of the image
         self._facts_version = -1

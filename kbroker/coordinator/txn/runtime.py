@@ -14,13 +14,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Protocol
 
-from kbroker._core.clock import BrokerClock
 from kbroker._core.errors import Err
-from kbroker._core.partitions import PartitionHandle
 from kbroker.coordinator.frames import TRANSACTION
 from kbroker.coordinator.later import Later
 from kbroker.coordinator.placement import TRANSACTIONS_TOPIC
-from kbroker.coordinator.runtime import Edge, Led
+from kbroker.coordinator.runtime import Edge, Led, Site
 from kbroker.coordinator.step import Step
 from kbroker.coordinator.txn.settings import TransactionSettings
 from kbroker.coordinator.txn.shard import (
@@ -79,27 +77,14 @@ class TransactionCoordinator(Edge[TransactionShard]):
 
     def __init__(
         self,
+        site: Site,
         *,
-        node_id: int,
-        image: Callable[[], Any],
-        find: Callable[[str, int], PartitionHandle | None],
         settings: Callable[[], TransactionSettings],
         level: Callable[[], int],
         new_producer_id: Callable[[], Awaitable[int]],
         write_marker: WriteMarker,
-        clock: BrokerClock,
-        log: Any,
-        in_thread: Callable[..., Awaitable[Any]],
     ) -> None:
-        super().__init__(
-            node_id=node_id,
-            image=image,
-            find=find,
-            max_record_bytes=settings().max_record_bytes,
-            clock=clock,
-            log=log,
-            in_thread=in_thread,
-        )
+        super().__init__(site, settings().max_record_bytes)
         self._settings = settings
         self._level = level
         self._new_producer_id = new_producer_id

@@ -31,6 +31,7 @@ from kbroker.coordinator.group.runtime import GroupCoordinator
 from kbroker.coordinator.group.settings import GroupSettings
 from kbroker.coordinator.later import Later
 from kbroker.coordinator.placement import OFFSETS_TOPIC
+from kbroker.coordinator.runtime import Site
 from kbroker.coordinator.step import Record
 from kbroker.observe.logging import BrokerLog
 from kbroker.protocol import codec
@@ -113,15 +114,17 @@ class Edge:
         self.handle.append(build_plain_batch([encode_record(one) for one in stored()], NOW_MS))
         self.image = image()
         self.coordinator = GroupCoordinator(
-            node_id=NODE,
-            image=lambda: self.image,
-            find=lambda topic, index: self.handle,
+            Site(
+                NODE,
+                lambda: self.image,
+                lambda topic, index: self.handle,
+                self.clock,
+                BrokerLog("json", "error"),
+                asyncio.to_thread,
+            ),
             version=lambda: 1,
             settings=lambda: GroupSettings(offset_metadata_max_bytes=20),
             consumer_settings=lambda group_id: ConsumerSettings(),
-            clock=self.clock,
-            log=BrokerLog("json", "error"),
-            in_thread=asyncio.to_thread,
         )
         self.desk = Desk(groups=self.coordinator)
         if not short:
@@ -242,7 +245,7 @@ def frames(draw: st.DrawFn) -> bytes:
 # ---- the judge ----
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(
     asked=st.lists(frames(), min_size=1, max_size=12), steps=st.lists(st.integers(0, 20_000), min_size=12, max_size=12)
 )
@@ -257,7 +260,7 @@ def test_both_ways_agree(asked: list[bytes], steps: list[int]) -> None:
     on_both(story)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(frames())
 def test_what_is_read_is_what_the_codec_reads(frame: bytes) -> None:
     version = int.from_bytes(frame[2:4], "big")
@@ -282,7 +285,7 @@ def test_what_is_read_is_what_the_codec_reads(frame: bytes) -> None:
         ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from([b"\0\x08", b"\0\x0c"]), st.integers(0, 10), st.binary(max_size=80))
 def test_any_bytes_are_read_or_not(key: bytes, version: int, rest: bytes) -> None:
     frame = key + version.to_bytes(2, "big") + rest

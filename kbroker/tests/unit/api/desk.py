@@ -20,6 +20,7 @@ from kbroker.cluster.image import ClusterImage
 from kbroker.cluster.producer_ids import ProducerIdBlock
 from kbroker.config import Config, Dynamic
 from kbroker.coordinator.later import Later
+from kbroker.coordinator.runtime import Site
 from kbroker.coordinator.txn.runtime import TransactionCoordinator
 from kbroker.coordinator.txn.settings import TransactionSettings
 from kbroker.errors import CoordinatorNotAvailableError
@@ -255,16 +256,11 @@ class Desk:
             return 0
 
         return TransactionCoordinator(
-            node_id=NODE_ID,
-            image=lambda: self.controller.image,
-            find=lambda topic, index: None,
+            Site(NODE_ID, lambda: self.controller.image, lambda *_: None, self.clock, self.log, asyncio.to_thread),
             settings=TransactionSettings,
             level=lambda: 2,
             new_producer_id=new_id,
             write_marker=Markers(self.replicas.find, self.clock).write_marker,
-            clock=self.clock,
-            log=self.log,
-            in_thread=asyncio.to_thread,
         )
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -15,7 +15,7 @@ from kbroker._core.errors import Err
 from kbroker._core.log.partition_log import PartitionLog
 from kbroker._core.partitions import PartitionHandle
 from kbroker.coordinator.placement import TRANSACTIONS_TOPIC
-from kbroker.coordinator.runtime import answer_of
+from kbroker.coordinator.runtime import Site, answer_of
 from kbroker.coordinator.txn.runtime import TransactionCoordinator
 from kbroker.coordinator.txn.settings import TransactionSettings
 from kbroker.coordinator.txn.shard import Producer, Wish
@@ -54,16 +54,18 @@ class Place:
             return next(self.ids)
 
         return TransactionCoordinator(
-            node_id=NODE_ID,
-            image=lambda: SimpleNamespace(topics=self.topics),
-            find=lambda topic, index: self.handle if (topic, index) == (TRANSACTIONS_TOPIC, 0) else None,
+            Site(
+                NODE_ID,
+                lambda: SimpleNamespace(topics=self.topics),
+                lambda topic, index: self.handle if (topic, index) == (TRANSACTIONS_TOPIC, 0) else None,
+                self.clock,
+                BrokerLog(),
+                asyncio.to_thread,
+            ),
             settings=TransactionSettings,
             level=lambda: 2,
             new_producer_id=new_id,
             write_marker=self.write_marker,
-            clock=self.clock,
-            log=BrokerLog(),
-            in_thread=asyncio.to_thread,
         )
 
     def _at_once(self, place: tuple[str, int]) -> asyncio.Future[int]:
