@@ -50,6 +50,7 @@ from kbroker.protocol.messages import (
 JOIN, SYNC = "classic-join", "classic-sync"
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # a client that hung up while its first JoinGroup was parked cannot be noticed
 MEMBER_ID_MAX = 32_767  # bytes of a string on the wire
+PENDING_WAIT_MS = 200  # how long a new group waits for whom it has given an id
 PENDING_ROOM = 768  # bytes that an id given out takes besides its text
 RECORD_ROOM, MEMBER_ROOM = 256, 32  # bytes around a batch of one record, and in it around a member's texts
 NO_TIMEOUT = -1
@@ -452,6 +453,11 @@ class Rebalances:
             group.initial_left_ms -= delay_ms
             group.joined_meanwhile = False
             step.arm(Timer(JOIN, group.group_id), now_ms + delay_ms)
+        elif group.initial_left_ms is not None and group.pending:
+            # They have their ids and come at once. Whoever comes after the first generation stops everyone again, which
+            # those in it hear with their next heartbeat only.
+            group.initial_left_ms = None
+            step.arm(Timer(JOIN, group.group_id), now_ms + PENDING_WAIT_MS)
         else:
             self._complete(step, group, now_ms)
 
