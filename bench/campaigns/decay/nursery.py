@@ -1,7 +1,9 @@
 """The directories that will decay, made by a real broker: every file kind, several segments, stopped and killed.
 
-clean     stopped
-killed    filled, stopped, filled on, killed: its recovery points lie in the middle of its logs
+clean     filled, stopped, compacted, stopped
+killed    filled, stopped, filled on, killed: its recovery points lie in the middle of its logs, a transaction is open
+
+Each step waits for the one before, so that two nurseries differ in their ids and their times, and in nothing else.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import frames
+from bench.campaigns.decay import payers
 from bench.campaigns.decay.patient import Patient
 from bench.client import Client
 from kbroker._core.record.records import Record, build_batch
 from kbroker.protocol import codec, messages
+from kbroker.storage.checkpoints import CLEANER_OFFSETS, read_offsets
 
 NOW_MS = int(time.time() * 1000) // 1_000_000 * 1_000_000
 SMALL = {"segment.ms": "1000", "index.interval.bytes": "150", "retention.ms": "-1"}
@@ -26,33 +30,43 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "stamped": (1, {"message.timestamp.type": "LogAppendTime", "index.interval.bytes": "150"}),
     "trimmed": (1, SMALL),
     "large": (1, {"segment.bytes": "1048576", "retention.ms": "-1"}),
+    payers.TOPIC: (1, {"internal.segment.bytes": "900", "index.interval.bytes": "150", "retention.ms": "-1"}),
 }
 PARTITIONS = [(topic, index) for topic, (count, _) in TOPICS.items() for index in range(count)]
+TRANSACTIONS, OFFSETS = ("__transaction_state", 0), ("__consumer_offsets", 0)
+INTERNAL = [OFFSETS, TRANSACTIONS]
+WITH_MARKERS = [(payers.TOPIC, 0), OFFSETS]  # the transaction coordinator writes to them by itself
 PRODUCED: set[bytes] = set()  # every value that stands in a template, also where it was deleted or compacted since
 _SETTINGS = {
-    "metadata.log.max.record.bytes.between.snapshots": "600",
-    "log.cleaner.backoff.ms": "20",
     "log.initial.task.delay.ms": "86400000",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.max.timeout.ms": str(payers.PATIENCE_MS),
 }
-# Version 0, producer 9, first and last offset, last stable offset: nobody writes it yet, everybody may find one.
-_ABORTED = bytes(2) + b"".join(number.to_bytes(8, "big") for number in (9, 0, 1, 0))
+AT_REST = {**_SETTINGS, "log.cleaner.enable": "false"}
+_MAKING = {"metadata.log.max.record.bytes.between.snapshots": "600"}
+_COMPACTING = {**_SETTINGS, **_MAKING, "log.cleaner.backoff.ms": "20"}
 
 
 def make(directory: Path) -> dict[str, Path]:
     """The templates, by name."""
     clean, killed = directory / "clean", directory / "killed"
-    patient = Patient(clean, _SETTINGS)
+    patient = Patient(clean, {**AT_REST, **_MAKING})
     with Client(patient.port) as client:
         _create(client)
         _fill(client, 0)
+        PRODUCED.update(payers.pay(client, 0, NOW_MS))
         _trim(client, "trimmed", 7)
+    patient.stop()
+    patient = Patient(clean, _COMPACTING)
     _await_compaction(clean)
     patient.stop()
-    _leave_aborted(clean)
     shutil.copytree(clean, killed)
-    patient = Patient(killed, {**_SETTINGS, "log.cleaner.enable": "false"})
+    patient = Patient(killed, {**AT_REST, **_MAKING})
     with Client(patient.port) as client:
         _fill(client, 1)
+        PRODUCED.update(payers.pay(client, 1, NOW_MS))
+        PRODUCED.update(payers.leave_open(client, NOW_MS))
     patient.kill()
     return {"clean": clean, "killed": killed}
 
@@ -71,7 +85,7 @@ def _create(client: Client) -> None:
 
 def _fill(client: Client, turn: int) -> None:
     """Fifteen batches a partition; those of the small topics roll every third one by their timestamps."""
-    for topic, partition in PARTITIONS:
+    for topic, partition in [key for key in PARTITIONS if key[0] != payers.TOPIC]:
         for number in range(15):
             serial = turn * 15 + number
             records = [
@@ -110,14 +124,11 @@ def _trim(client: Client, topic: str, offset: int) -> None:
 
 
 def _await_compaction(data_dir: Path) -> None:
-    """Until the renamed originals are there: of the small segments most have become one."""
-    deadline = time.monotonic() + 30
-    while not any((data_dir / "compacted-0").glob("*.deleted")):
+    """Until all that can be is compacted: up to the segment that is written to."""
+    last = max(int(path.stem) for path in (data_dir / "compacted-0").glob("*.log"))
+    checkpoint = data_dir / CLEANER_OFFSETS
+    deadline = time.monotonic() + 60
+    while not checkpoint.exists() or read_offsets(checkpoint).get(("compacted", 0), 0) < last:
         if time.monotonic() > deadline:
-            raise AssertionError("nothing was compacted in 30 s")
+            raise AssertionError("not everything was compacted in a minute")
         time.sleep(0.02)
-
-
-def _leave_aborted(data_dir: Path) -> None:
-    segment = min((data_dir / "producers-0").glob("*.log"))
-    segment.with_suffix(".txnindex").write_bytes(_ABORTED)

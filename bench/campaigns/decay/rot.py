@@ -1,16 +1,18 @@
 """What can happen to a file: bits flip, blocks are zeroed, swapped or lost, names point to the wrong thing.
 
-Everything is chosen by the given chance from sorted names and from fractions of sizes, so that a seed does the same
-again to a directory that was made the same way.
+What is done follows from the draw alone, a text of seed and round: each harm draws by itself, files are chosen by their
+names, whichever others lie beside them, and places in them by fractions of their sizes. So the same draw does the same
+again to another directory that was made the same way, whatever ids and contents that one has.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,6 +65,16 @@ def _walk(data_dir: Path) -> Iterator[Path]:
         yield one
         if one.is_dir():
             yield from one.iterdir()
+
+
+def choose(names: Iterable[str], chance: random.Random, count: int = 1) -> list[str]:
+    """The ones that win the draw. A name more or less changes nothing, unless it is itself among the winners."""
+    salt = chance.getrandbits(64)
+    return sorted(names, key=lambda name: hashlib.blake2b(f"{salt}/{name}".encode()).digest())[:count]
+
+
+def choose_paths(paths: Iterable[Path], data_dir: Path, chance: random.Random, count: int = 1) -> list[Path]:
+    return [data_dir / name for name in choose((str(path.relative_to(data_dir)) for path in paths), chance, count)]
 
 
 def _edit(path: Path, change: Callable[[bytearray], None]) -> None:
@@ -211,8 +223,8 @@ OF_DIRECTORIES = (remove, become_file, lose_contents)
 def swap_files(data_dir: Path, chance: random.Random) -> list[Harm]:
     """Two files of one kind under each other's names."""
     kinds = {kind: paths for kind, paths in targets(data_dir).items() if len(paths) > 1 and kind != "directory"}
-    kind = chance.choice(sorted(kinds))
-    one, two = chance.sample(kinds[kind], 2)
+    (kind,) = choose(kinds, chance)
+    one, two = choose_paths(kinds[kind], data_dir, chance, 2)
     aside = one.with_name("aside")
     one.rename(aside)
     two.rename(one)
@@ -223,8 +235,8 @@ def swap_files(data_dir: Path, chance: random.Random) -> list[Harm]:
 def leave_strays(data_dir: Path, chance: random.Random) -> list[Harm]:
     """What a crash in the middle of something leaves, with noise or with somebody's old bytes in it."""
     rooms = [path for path in targets(data_dir).get("directory", []) if any(path.glob("*.log"))]
-    room = chance.choice(rooms)
-    segment = chance.choice(sorted(room.glob("*.log")))
+    (room,) = choose_paths(rooms, data_dir, chance)
+    (segment,) = choose_paths(room.glob("*.log"), data_dir, chance)
     content = chance.choice((b"", chance.randbytes(300), segment.read_bytes()))
     base = chance.choice((segment.name[:20], f"{chance.randrange(10_000):020d}", "9" * 20))
     suffix = chance.choice(
@@ -254,22 +266,25 @@ def leave_strays(data_dir: Path, chance: random.Random) -> list[Harm]:
     return [Harm("leave", suffix if path == made[0] else "directory", str(path.relative_to(data_dir))) for path in made]
 
 
-def harm(data_dir: Path, chance: random.Random) -> list[Harm]:
+def harm(data_dir: Path, draw: str) -> list[Harm]:
     """One to three things, each to a kind of file chosen without regard to how many files are of it."""
     done: list[Harm] = []
-    for _ in range(chance.choice((1, 1, 1, 2, 3))):
-        lot = chance.random()
-        if lot < 0.08:
-            done += swap_files(data_dir, chance)
-        elif lot < 0.16:
-            done += leave_strays(data_dir, chance)
-        else:
-            kinds = targets(data_dir)
-            kind = chance.choice(sorted(kinds))
-            path = chance.choice(kinds[kind])
-            if path.is_symlink():
-                continue
-            change = chance.choice(OF_DIRECTORIES if path.is_dir() else OF_FILES)
-            change(path, chance)
-            done.append(Harm(change.__name__, kind, str(path.relative_to(data_dir))))
+    for turn in range(random.Random(draw).choice((1, 1, 1, 2, 3))):
+        done += _harm_once(data_dir, random.Random(f"{draw}/{turn}"))
     return done
+
+
+def _harm_once(data_dir: Path, chance: random.Random) -> list[Harm]:
+    lot = chance.random()
+    if lot < 0.08:
+        return swap_files(data_dir, chance)
+    if lot < 0.16:
+        return leave_strays(data_dir, chance)
+    kinds = targets(data_dir)
+    (kind,) = choose(kinds, chance)
+    (path,) = choose_paths(kinds[kind], data_dir, chance)
+    if path.is_symlink():
+        return []
+    change = chance.choice(OF_DIRECTORIES if path.is_dir() else OF_FILES)
+    change(path, chance)
+    return [Harm(change.__name__, kind, str(path.relative_to(data_dir)))]
