@@ -18,6 +18,7 @@ from kbroker._core.log.partition_log cimport PartitionLog, log_end_offset, log_s
 from kbroker._core.log.producer_state cimport ProducerTable, producers_write_snapshot
 from kbroker._core.log.segment cimport segment_release
 from kbroker._core.log.state cimport FORMER_DIRECTORIES, Append, ReadPlan, active, go_offline, refusal, usable
+from kbroker._core.log.verification cimport Verifications
 from kbroker._core.record.batch cimport FROM_LEADER
 from kbroker._core.record.compression cimport Scratch, empty_scratch, scratch_free
 
@@ -163,12 +164,16 @@ cdef int log_rename(Log *log, const char *directory) noexcept nogil:
 
 
 cdef void take_over(Log *source, Log *copy) noexcept nogil:
-    # The copy knows only of producers and epochs whose batches it was given; the source remembers more.
+    # The copy knows only of producers and epochs whose batches it was given; the source remembers more. Whoever has asked
+    # the source about a transaction may come with its first batch to the copy.
     cdef ProducerTable producers = copy.producers
     cdef LeaderEpochs epochs = copy.epochs
+    cdef Verifications verifications = copy.verifications
     copy.producers = source.producers
     copy.producers.snapshot_offset = -1      # the copy's tell less: the next one is written whatever there is
     source.producers = producers
+    copy.verifications = source.verifications
+    source.verifications = verifications
     copy.epochs = source.epochs
     copy.epochs.dirty = True
     source.epochs = epochs

@@ -35,3 +35,21 @@ def test_whoever_still_syncs_the_old_files_does_not_fail_their_directory(tmp_pat
     assert [one.failure for one in healths] == [None, None]
     assert handle.produce(BATCH).error == 0
     assert copy.flush() == 3
+
+
+def test_a_transaction_that_asked_the_old_log_begins_in_the_new_one(tmp_path: Path) -> None:
+    clock, verifying = BrokerClock(), {"transaction.partition.verification.enable": True}
+    source = PartitionLog.open(tmp_path / "a", clock, verifying)
+    copy = PartitionLog.open(tmp_path / "b", clock, verifying)
+    handle = PartitionHandle(0, source)
+    handle.lead(1, 0, 1, 1)
+    assert handle.produce(BATCH).error == 0
+    guard = handle.begin_verification(7, 0, 0, adds=True)
+    move = LogMove(source, copy)
+    while move.step():
+        pass
+    assert move.swap(handle, str(tmp_path / "a.gone"))
+    first = build_batch(
+        [Record(timestamp=1, value=b"x")], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    assert handle.produce(first, -1, None, guard).error == 0
