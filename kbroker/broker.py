@@ -269,8 +269,14 @@ class _Node:
             await self._limit_connections(image)
         self._start_cleaner()
         self._coordinate()
+        if elsewhere := await self._replicas.report_directories(image):
+            self._log.warning(
+                "partitions lie in another log directory than the cluster was told: it is told now",
+                partitions=len(elsewhere),
+                one_of_them="-".join(map(str, min(elsewhere))),
+            )
         await self._controller.register(advertised)
-        await self._start_moves()
+        self._start_moves()
         self._publish_apis(self._controller.image)
         self._open_gateway()
         self._core.start()
@@ -306,7 +312,7 @@ class _Node:
             self._cleaner.start()
             self._undo.append(self._stop_cleaner)
 
-    async def _start_moves(self) -> None:
+    def _start_moves(self) -> None:
         config, moves = self._config, self._replicas.moves
 
         def rate() -> Any:
@@ -316,7 +322,6 @@ class _Node:
         if len(config.log_dirs) > 1:
             moves.start(threads if isinstance(threads, int) else len(config.log_dirs), rate)
             self._undo.append(moves.stop)
-            await self._replicas.report_directories(self._controller.image)
 
     async def _stop_cleaner(self) -> None:
         import asyncio

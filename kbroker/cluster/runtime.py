@@ -121,7 +121,7 @@ class Replicas:
         await self._reconfigure(image, delta)
         self._refresh(image, {topic.topic_id for topic in changed})
         self._make_rest()
-        await self._report_directories(image, changed)
+        self._report_directories(image, changed)
 
     async def raise_starts(self, offsets: Mapping[Key, int]) -> dict[Key, int]:
         """Deletes the records below an offset, at most the high watermark, of logs here; where each of them starts now.
@@ -332,28 +332,41 @@ class Replicas:
                 if log is not None:
                     log.configure(config)
 
-    async def report_directories(self, image: ClusterImage) -> None:
-        """At the start: a crash may have come between a move, or the choice of a directory, and the word of it."""
-        await self._report_directories(image, list(image.topics.values()))
+    async def report_directories(self, image: ClusterImage) -> list[Key]:
+        """At the start, before this node leads anything; returns what lies elsewhere than the cluster believed.
 
-    async def _report_directories(self, image: ClusterImage, changed: list[TopicImage]) -> None:
-        """A broker of several directories chose one; the cluster is told. Not awaited: the answer need not wait.
-
-        Of a partition that moves the cluster is told when it comes to that.
+        A crash may have come between a move, or the choice of a directory, and the word of it; a partition may have
+        been moved by hand, or its directory goes by another id.
         """
-        if self._assign is None or len(self._log_dirs.dirs) < 2:
-            return
-        chosen = {
-            key: chosen_id
-            for topic in changed
-            for index, one in topic.partitions.items()
-            if (key := (topic.name, index)) in self._log_dirs.logs
-            and key not in self._log_dirs.futures
-            and (chosen_id := self._log_dirs.directory_id_of(*key)) != one.directory_of(self._node_id)
-        }
-        if chosen:
+        elsewhere = self._elsewhere(image.topics.values())
+        await self._assign_all(image, elsewhere)
+        return [key for key in elsewhere if is_assigned(self._told_of(image.topics[key[0]], key[1]))]
+
+    def _report_directories(self, image: ClusterImage, changed: list[TopicImage]) -> None:
+        """A broker of several directories chose one; the cluster is told. Not awaited: the answer need not wait."""
+        if chosen := self._elsewhere(changed):
             task = asyncio.ensure_future(self._assign_all(image, chosen))
             task.add_done_callback(lambda done: done.exception())
+
+    def _elsewhere(self, topics: Iterable[TopicImage]) -> dict[Key, bytes]:
+        """What lies in another directory than the cluster was told, and in which one.
+
+        Of a partition that moves it is told when it comes to that; of one whose directory it was never told, only if
+        there are several.
+        """
+        several = len(self._log_dirs.dirs) > 1
+        return {
+            key: found
+            for topic in topics
+            for index in topic.partitions
+            if (key := (topic.name, index)) in self._log_dirs.logs
+            and key not in self._log_dirs.futures
+            and (found := self._log_dirs.directory_id_of(*key)) != (told := self._told_of(topic, index))
+            and (several or is_assigned(told))
+        }
+
+    def _told_of(self, topic: TopicImage, partition: int) -> bytes:
+        return topic.partitions[partition].directory_of(self._node_id)
 
     async def _assign_all(self, image: ClusterImage, directories: Mapping[Key, bytes]) -> None:
         known = {key: image.topics[key[0]].topic_id for key in directories if key[0] in image.topics}

@@ -140,3 +140,29 @@ def test_what_the_checkpoints_told_of_a_partition_that_stays_shut_is_not_forgott
         topic_asked = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[asked_start])
         (found,) = connection.ask(ListOffsetsRequest(topics=[topic_asked]), 5).topics
     assert found.partitions[0].offset == 15
+
+
+def test_a_directory_that_goes_by_another_id_is_served_and_the_cluster_is_told(
+    start_broker: Start, tmp_path: Path
+) -> None:
+    """As after a flipped bit in meta.properties that leaves an id: what lies there is where it was."""
+    broker = start_broker(tmp_path)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic("t", 2, 1)])["t"].result(30)
+    assert produce(broker.port, 1) == 0
+    broker.stop()
+    meta = tmp_path / "meta.properties"
+    lines = [line for line in meta.read_text().splitlines() if not line.startswith("directory.id=")]
+    meta.write_text("\n".join([*lines, "directory.id=dcNs8wBOnsOCbxOFzG4CwQ", ""]))
+    told = Lines()
+    again = start_broker(tmp_path, log=told.log)
+    assert [end_offset(again.port, partition) for partition in (0, 1)] == [(0, 0), (0, 1)]
+    assert produce(again.port, 1) == 0
+    again.stop()
+    (warned,) = told.of("partitions lie in another log directory than the cluster was told: it is told now")
+    assert (warned["partitions"], warned["one_of_them"]) == (2, "t-0")
+    silent = Lines()
+    once_more = start_broker(tmp_path, log=silent.log)
+    assert end_offset(once_more.port, 1) == (0, 2)
+    once_more.stop()
+    assert not silent.of(warned["event"])
