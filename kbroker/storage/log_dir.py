@@ -97,7 +97,7 @@ class LogDir:
         self.clean = False  # the last stop left its marker
         self.previous_broker_epoch = -1
         self.sound = True  # no log in it failed: a clean stop may leave the marker
-        self.renewed: set[Key] = set()  # made after the checkpoints, which tell of an earlier topic
+        self.renewed: set[Key] = set()  # made, or to be made, after the checkpoints, which tell of an earlier topic
         self.shut: set[Key] = set()  # could not be opened: what the checkpoints told of them stays
         self.recovery_points: Offsets = {}
         self.high_watermarks: Offsets = {}

@@ -16,6 +16,7 @@ from kbroker.storage.identity import (
     write_meta,
 )
 from kbroker.storage.log_dirs import LogDirs
+from kbroker.storage.strays import sort_out
 
 
 def open_dirs(*paths: Path, node_id: int = 1, cluster_id: str | None = None) -> LogDirs:
@@ -164,6 +165,23 @@ def test_a_topic_made_anew_has_not_lost_what_an_earlier_one_of_its_name_had(tmp_
     dirs.release()  # a kill before the next checkpoint
     again = open_dirs(tmp_path)
     again.open_log("t", 0, made.topic_id, {})
+    assert again.losses() == []
+    again.release()
+
+
+def test_a_topic_to_be_made_anew_has_not_lost_what_lies_there_deleted(tmp_path: Path) -> None:
+    """Its creation was committed, and a kill came before its directory was made."""
+    dirs = open_dirs(tmp_path)
+    log = dirs.open_log("t", 0, random_uuid(), {})
+    log.append(build_batch([Record(timestamp=1, value=b"v")]))
+    log.flush()
+    dirs.checkpoint()
+    assert dirs.delete_logs([("t", 0)])
+    dirs.release()
+    again = open_dirs(tmp_path)
+    topic_id = random_uuid()
+    sort_out(again, {("t", 0): topic_id}, set)
+    again.open_log("t", 0, topic_id, {})
     assert again.losses() == []
     again.release()
 
