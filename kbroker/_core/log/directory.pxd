@@ -11,9 +11,12 @@ cdef extern from "<dirent.h>" nogil:
         pass
     struct dirent:
         char d_name[256]
+        unsigned char d_type
     DIR *opendir(const char *path)
     dirent *readdir(DIR *d)
     int closedir(DIR *d)
+    enum: DT_REG
+    enum: DT_UNKNOWN
 
 cdef struct Offsets:
     int64_t *items

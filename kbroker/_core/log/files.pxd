@@ -44,9 +44,12 @@ cdef int reserve_file(int fd, int64_t start, int64_t length) noexcept nogil     
 cdef int sync_file(int fd) noexcept nogil
 cdef int sync_path(const char *path) noexcept nogil                             # a file or a directory by name
 cdef int64_t size_of_file(int fd) noexcept nogil
-cdef int64_t size_of_path(const char *path) noexcept nogil
+cdef int64_t size_of_path(const char *path) noexcept nogil                       # a directory is -EISDIR
 cdef int64_t modified_ms(int fd, const char *path) noexcept nogil                # of the open file, else of the named one
 cdef int remove_path(const char *path) noexcept nogil                           # a missing file is no error
+# Takes the name from what is no file: a link that leads to none, a directory. One that holds something is renamed .stray
+# instead of being removed. 1: it was so; 0: it is a file, or a link to one.
+cdef int displace_path(const char *path) noexcept nogil
 cdef int rename_path(const char *old, const char *new) noexcept nogil
 # The whole file in memory that the caller frees; NULL with *length = -errno. More than `limit` bytes is -EFBIG.
 cdef uint8_t *read_whole(const char *path, int64_t limit, int64_t *length) noexcept nogil

@@ -1,14 +1,14 @@
 # Files as a log needs them: positioned reads and writes that finish, atomic replacement, names of segments.
-from libc.errno cimport EFBIG, EINTR, EIO, ENAMETOOLONG, ENOENT, ENOMEM, errno
+from libc.errno cimport EFBIG, EINTR, EIO, EISDIR, ENAMETOOLONG, ENOENT, ENOMEM, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdio cimport rename, snprintf
 from libc.stdlib cimport free, malloc
 from libc.string cimport strlen
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR, O_TRUNC
 from posix.fcntl cimport open as system_open
-from posix.stat cimport fstat, stat, struct_stat
+from posix.stat cimport S_ISDIR, S_ISREG, fstat, stat, struct_stat
 from posix.uio cimport iovec, pwritev
-from posix.unistd cimport close, fsync, ftruncate, pread, pwrite, readlink, unlink
+from posix.unistd cimport close, fsync, ftruncate, pread, pwrite, readlink, rmdir, unlink
 
 cdef extern from *:
     """
@@ -155,7 +155,9 @@ cdef int64_t size_of_file(int fd) noexcept nogil:
 
 cdef int64_t size_of_path(const char *path) noexcept nogil:
     cdef struct_stat s
-    return s.st_size if stat(path, &s) == 0 else failure()
+    if stat(path, &s) != 0:
+        return failure()
+    return s.st_size if not S_ISDIR(s.st_mode) else -EISDIR
 
 
 cdef int64_t modified_ms(int fd, const char *path) noexcept nogil:
@@ -169,6 +171,20 @@ cdef int remove_path(const char *path) noexcept nogil:
     if unlink(path) == 0 or errno == ENOENT:
         return 0
     return failure()
+
+
+cdef int displace_path(const char *path) noexcept nogil:
+    cdef char aside[PATH_BYTES]
+    cdef struct_stat s
+    cdef int n
+    if stat(path, &s) == 0 and S_ISREG(s.st_mode):
+        return 0
+    if unlink(path) == 0 or rmdir(path) == 0:
+        return 1
+    n = snprintf(aside, PATH_BYTES, "%s.stray", path)
+    if n < 0 or n >= PATH_BYTES:
+        return -ENAMETOOLONG
+    return 1 if rename(path, aside) == 0 else failure()
 
 
 cdef int rename_path(const char *old, const char *new) noexcept nogil:

@@ -5,7 +5,7 @@
 # Threads     any. A failure is told once: `claimed` says by whom, `failed_errno` publishes it.
 # Invariants  once failed, failed for good: a disk that was mended is looked at by the next start.
 from libc.errno cimport (
-    EBADMSG, EFBIG, EINTR, EINVAL, EISDIR, EMFILE, ENAMETOOLONG, ENFILE, ENOMEM, ENOTDIR, ERANGE,
+    EBADMSG, EFBIG, EINTR, EINVAL, EISDIR, ELOOP, EMFILE, ENAMETOOLONG, ENFILE, ENOMEM, ENOTDIR, ERANGE,
 )
 from libc.stdint cimport int32_t
 from kbroker._core.c.prelude cimport load_int32
@@ -29,7 +29,7 @@ cdef inline int32_t failure_of(const HealthState *h) noexcept nogil:
 cdef inline bint is_disks_fault(int rc) noexcept nogil:
     # The others speak of this process, of one name, or of what stands in one file.
     return rc < 0 and rc not in (
-        -ENOMEM, -EMFILE, -ENFILE, -EINTR, -ENAMETOOLONG, -EISDIR, -ENOTDIR, -EINVAL, -ERANGE, -EFBIG, -EBADMSG)
+        -ENOMEM, -EMFILE, -ENFILE, -EINTR, -ENAMETOOLONG, -EISDIR, -ENOTDIR, -ELOOP, -EINVAL, -ERANGE, -EFBIG, -EBADMSG)
 
 cdef class Health:
     cdef HealthState *state

@@ -7,4 +7,9 @@
 # whole and replaces every segment that begins within its range; one that is not, beside the first it would replace, was
 # damaged later and goes. Where a `.cleaned` lies at or before a `.swap`, an
 # oversized segment was being split and not all parts were ready: then the swaps go and the originals stay.
-cdef int clear_leftovers(const char *directory) noexcept nogil
+#
+# Indexes, snapshots and the epochs' checkpoint can be made anew: what has the name of one and is no file loses it.
+# *displaced counts those.
+from libc.stdint cimport int32_t
+
+cdef int clear_leftovers(const char *directory, int32_t *displaced) noexcept nogil

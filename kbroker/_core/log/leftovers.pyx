@@ -1,12 +1,14 @@
 # Finishes or undoes what was going on in a directory when its broker died.
-from libc.errno cimport EIO, ENAMETOOLONG, errno
+from libc.errno cimport EIO, EISDIR, ENAMETOOLONG, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport strcmp
 
-from kbroker._core.log.directory cimport DIR, Offsets, add_offset, closedir, dirent, ends_with, opendir, readdir
+from kbroker._core.log.directory cimport (
+    DIR, DT_REG, DT_UNKNOWN, Offsets, add_offset, closedir, dirent, ends_with, opendir, readdir,
+)
 from kbroker._core.log.files cimport (
-    LOG_FILE, PATH_BYTES, READ_ONLY, close_file, offset_of_name, open_file, path_in, path_of_file, remove_path, rename_file,
+    LOG_FILE, PATH_BYTES, READ_ONLY, close_file, displace_path, offset_of_name, open_file, path_in, path_of_file, remove_path, rename_file,
     size_of_file,
 )
 from kbroker._core.log.segment cimport Walk, walk_begin, walk_header, walk_next
@@ -93,7 +95,15 @@ cdef int finish_swap(const char *directory, int64_t base_offset, const Offsets *
     return rename_swap(directory, base_offset) if rc == 0 else rc
 
 
-cdef int list_names(const char *directory, Offsets *logs, Offsets *swaps, int64_t *first_cleaned) noexcept nogil:
+cdef inline bint is_derived(const char *name, const char *suffix, int64_t offset) noexcept nogil:
+    if offset < 0:
+        return strcmp(name, "leader-epoch-checkpoint") == 0
+    return (strcmp(suffix, ".index") == 0 or strcmp(suffix, ".timeindex") == 0 or strcmp(suffix, ".txnindex") == 0
+            or strcmp(suffix, ".snapshot") == 0)
+
+
+cdef int list_names(const char *directory, Offsets *logs, Offsets *swaps, int64_t *first_cleaned,
+                    int32_t *displaced) noexcept nogil:
     cdef char path[PATH_BYTES]
     cdef DIR *d = opendir(directory)
     cdef dirent *entry
@@ -113,6 +123,15 @@ cdef int list_names(const char *directory, Offsets *logs, Offsets *swaps, int64_
             rc = path_in(path, directory, entry.d_name)
             if rc == 0:
                 rc = remove_path(path)
+            if rc == -EISDIR:
+                rc = min(displace_path(path), 0)
+        elif entry.d_type != DT_REG and entry.d_type != DT_UNKNOWN and is_derived(entry.d_name, suffix, offset):
+            rc = path_in(path, directory, entry.d_name)
+            if rc == 0:
+                rc = displace_path(path)
+            if rc > 0:
+                displaced[0] += rc
+                rc = 0
         elif offset >= 0 and strcmp(suffix, ".log") == 0:
             rc = add_offset(logs, offset)
         elif offset >= 0 and strcmp(suffix, ".log.swap") == 0:
@@ -121,7 +140,7 @@ cdef int list_names(const char *directory, Offsets *logs, Offsets *swaps, int64_
     return rc
 
 
-cdef int clear_leftovers(const char *directory) noexcept nogil:
+cdef int clear_leftovers(const char *directory, int32_t *displaced) noexcept nogil:
     cdef Offsets logs, swaps
     cdef int64_t first_cleaned = -1
     cdef int32_t i
@@ -129,7 +148,8 @@ cdef int clear_leftovers(const char *directory) noexcept nogil:
     logs.items = swaps.items = NULL
     logs.count = swaps.count = 0
     logs.capacity = swaps.capacity = 0
-    rc = list_names(directory, &logs, &swaps, &first_cleaned)
+    displaced[0] = 0
+    rc = list_names(directory, &logs, &swaps, &first_cleaned, displaced)
     for i in range(swaps.count):
         if rc == 0:
             if 0 <= first_cleaned <= swaps.items[i]:

@@ -298,7 +298,10 @@ cdef int publish(Log *log, const Listing *names, bint clean, int64_t recovery_po
 cdef int open_directory(Log *log, bint clean, int64_t recovery_point, int64_t log_start_offset, int64_t now_ms) noexcept nogil:
     cdef Listing names
     cdef bint scanned = False
-    cdef int rc = clear_leftovers(log.directory)
+    cdef int32_t displaced = 0
+    cdef int rc = clear_leftovers(log.directory, &displaced)
+    if displaced > 0:
+        note(log, 0, 0, 0, 0, b"an index, a snapshot or leader-epoch-checkpoint is no file: made anew")
     memset(&names, 0, sizeof(Listing))
     if rc == 0:
         rc = listing_read(&names, log.directory)

@@ -1,6 +1,7 @@
 """Index entries that lead astray in a segment that nobody scans: found when they are used, and made anew."""
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,64 @@ def test_the_index_of_a_damaged_log_still_leads_behind_the_damage(open_log: Open
         assert iterate(log.read(0, 100))[0].offset == 0
         last = batches(data)[-1].base_offset
         assert iterate(log.read(last, 100))[0].offset == last
+
+
+DERIVED = [*(f"{0:020d}{suffix}" for suffix in (".index", ".timeindex", ".txnindex")), "leader-epoch-checkpoint"]
+
+
+def become_directory(path: Path) -> None:
+    path.mkdir()
+
+
+def become_full_directory(path: Path) -> None:
+    path.mkdir()
+    (path / "something").touch()
+
+
+def become_loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def become_dangling(path: Path) -> None:
+    path.symlink_to("nowhere/at-all")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("name", DERIVED)
+@pytest.mark.parametrize("become", [become_directory, become_full_directory, become_loop, become_dangling])
+def test_what_is_no_file_is_made_anew(
+    open_log: OpenLog, tmp_path: Path, become: Callable[[Path], None], name: str, clean: bool
+) -> None:
+    make(open_log, tmp_path)
+    path = tmp_path / "topic-0" / name
+    path.unlink(missing_ok=True)
+    become(path)
+    log = open_log(SETTLED, clean=clean)
+    assert [offsets(log), iterate(log.read(3, 1))[0].offset] == [list(range(120)), 2]
+    assert any("is no file" in note.reason for note in log.recovery_notes)
+    assert log.offset_for_timestamp(0) is not None
+    log.close()
+    assert not path.exists() or path.is_file()
+    assert (path.with_name(f"{name}.stray") / "something").exists() == (become is become_full_directory)
+    again = open_log(SETTLED)
+    assert offsets(again) == list(range(120))
+    assert not again.recovery_notes
+
+
+def test_a_link_to_an_index_is_an_index(open_log: OpenLog, tmp_path: Path) -> None:
+    path, _ = make(open_log, tmp_path)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    log = open_log(SETTLED)
+    assert offsets(log) == list(range(120))
+    assert path.is_symlink()
+    assert not log.recovery_notes
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_that_is_a_directory_is_not_opened(open_log: OpenLog, tmp_path: Path, clean: bool) -> None:
+    path, _ = make(open_log, tmp_path)
+    path.with_suffix(".log").unlink()
+    path.with_suffix(".log").mkdir()
+    with pytest.raises(IsADirectoryError):
+        open_log(SETTLED, clean=clean)
