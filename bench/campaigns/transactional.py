@@ -18,8 +18,9 @@ Ask = Callable[[Message, int], Any]
 Place = tuple[str, int]
 TRANSACTION = 1  # a FindCoordinator's kind of key
 GROUP = 0
-# NOT_AVAILABLE, LOAD_IN_PROGRESS, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS, UNSTABLE_OFFSET_COMMIT: asked again
-LATER = {15, 14, 16, 51, 88}
+# Asked again: COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS,
+# UNSTABLE_OFFSET_COMMIT, and NOT_ENOUGH_REPLICAS, which Produce says for the first four.
+LATER = {15, 14, 16, 51, 88, 19}
 PATIENCE_S = 60.0
 _AGAIN_S = 0.01
 _TIMEOUT_MS = 30_000
@@ -74,6 +75,7 @@ class TransactionalProducer:
             return answer.error_code, answer
 
         answer = insist(f"InitProducerId of {self.transactional_id}", once)
+        self._added.clear()
         self._adopt(answer.producer_id, answer.producer_epoch)
 
     def _adopt(self, producer_id: int, epoch: int) -> None:

@@ -11,16 +11,20 @@ from pathlib import Path
 from bench.campaigns.crash import damage
 from bench.campaigns.crash.events import Events
 from bench.campaigns.crash.judge import judge, look_through
-from bench.campaigns.crash.ledger import FAITHFUL, Broken, Ledger
+from bench.campaigns.crash.ledger import FAITHFUL, Broken, Ledger, Shelf
 from bench.campaigns.crash.load import Alterer, Faithful, Feeder, Mover, Reader, Shift, Trimmer, mayflies
 from bench.campaigns.crash.plan import Plan, chance_of
 from bench.campaigns.crash.server import KILLED, Server
+from bench.campaigns.crash.stability import CommittedReader, await_stable, judge_committed
 from bench.campaigns.crash.survivor import Survivor
 from bench.campaigns.crash.talk import Gone, Talk
-from bench.campaigns.crash.topics import CLIENTS, CLIENTS_CONFIGS, PARTITIONS, TOPICS, Topic
+from bench.campaigns.crash.topics import CLIENTS, CLIENTS_CONFIGS, INTERNAL, INTERNAL_CONFIGS, PARTITIONS, TOPICS, Topic
+from bench.campaigns.crash.transactor import Transactor, Walker
 from bench.campaigns.crash.verdict import dump_all
+from bench.campaigns.transactional import find_coordinator
 
 FEEDERS = 9
+TRANSACTORS = 4
 READERS = 2
 GRACE_S = 2.5  # for a call that the load may never make; then the clock kills
 
@@ -34,7 +38,7 @@ class Era:
         self._flies = mayflies(self.ledger)
         self._survivor: Survivor | None = None
         self._faithful: list[Faithful] = []
-        self._hands = 0
+        self._transactors: list[Transactor] = []
         self._harmed: dict[Path, int] = {}  # cut short, and when: untouched since
 
     @property
@@ -49,6 +53,10 @@ class Era:
         for topic in (*TOPICS, Topic(CLIENTS, CLIENTS_CONFIGS)):
             talk.create_topic(topic.name, topic.partitions, topic.configs)
             self.ledger.add(topic)
+        for kind, name in enumerate(INTERNAL):
+            find_coordinator(talk.ask, "whoever is the first", kind)  # makes the topic
+            for setting, value in INTERNAL_CONFIGS.items():
+                talk.alter(name, setting, value)
         talk.close()
         shelves = [self.ledger.shelves[CLIENTS, partition] for partition in range(PARTITIONS)]
         chance = chance_of(self.seed, self.number, 0, "survivor")
@@ -58,7 +66,16 @@ class Era:
             for shelf in self.ledger.shelves.values()
             if shelf.topic.idempotent
         ]
+        self._transactors = [
+            Transactor(self._transactional(), f"txn-{self.number}-{number}", implicit=bool(number % 2))
+            for number in range(TRANSACTORS)
+        ]
         self._survivor.start()
+
+    def _transactional(self) -> list[Shelf]:
+        """That of which nothing is deleted first."""
+        found = [shelf for shelf in self.ledger.shelves.values() if shelf.topic.transactional]
+        return sorted(found, key=lambda shelf: not shelf.topic.keeps)
 
     def live(self, plan: Plan) -> None:
         """Recover, be judged, work, die."""
@@ -88,6 +105,8 @@ class Era:
             ("topics created", sum(f.lives for f in self._flies)),
         ):
             self.events.note(kind, count)
+        self.events.note("transactions committed", sum(one.committed for one in self._transactors))
+        self.events.note("transactions aborted", sum(one.aborted for one in self._transactors))
         self.events.note("batches sent twice, kept once", sum(one.again for one in self._faithful))
         self.server.ask_to_stop()
         if (code := self.server.await_end()) != 0:
@@ -114,11 +133,6 @@ class Era:
     # ---- a cycle's parts ----
 
     def _while_down(self, plan: Plan, chance: random.Random) -> None:
-        if plan.by_hand:
-            for shelf in [shelf for shelf in self.ledger.shelves.values() if shelf.topic.by_hand]:
-                self._hands += 2
-                put = damage.put_transactions(self.data, shelf, damage.FIRST_PRODUCER + self._hands, chance)
-                self.events.note("transactions by hand", 2 * put)
         if plan.harm:
             harmed = damage.harm(self.data, chance)
             self.events.harmed(harmed)
@@ -159,7 +173,10 @@ class Era:
 
     def _judge(self, plan: Plan) -> None:
         talk = Talk(self.server.port)
+        await_stable(talk, self._transactional(), self._transactors)
         self.judged += judge(talk, self.ledger, self._flies, chance_of(self.seed, self.number, plan.cycle, "judge"))
+        for shelf in self._transactional():
+            judge_committed(talk, shelf)
         for path in list(self._harmed):
             look_through(talk, self.ledger, path)
         talk.close()
@@ -168,6 +185,13 @@ class Era:
 
     def _work(self, plan: Plan) -> None:
         shift = Shift(self.server.port)
+        walker = Walker(
+            shift,
+            self._transactional(),
+            f"walker-{plan.cycle}",
+            chance_of(self.seed, self.number, plan.cycle, "walker"),
+        )
+        shift.add(walker)
         trimmer = self._hire(shift, plan)
         if plan.moment is not None:
             self.server.wire.arm(plan.moment)
@@ -182,6 +206,10 @@ class Era:
             self.events.look(self.data)
             shift.end()
         self.events.note("deletions of records", trimmer.done)
+        self.events.note("transactions walked away from", walker.left)
+        left = [one.left for one in self._transactors if one.left is not None]
+        self.events.note("transactions open at a kill", sum(not one.commit_asked for one in left))
+        self.events.note("commits unanswered at a kill", sum(one.commit_asked for one in left))
 
     def _hire(self, shift: Shift, plan: Plan) -> Trimmer:
         def chance(who: str) -> random.Random:
@@ -190,10 +218,13 @@ class Era:
         shelves = [shelf for shelf in self.ledger.shelves.values() if shelf.topic in TOPICS]
         loose = [shelf for shelf in shelves if not shelf.topic.idempotent]
         for number in range(FEEDERS):
-            shelf = loose[number % len(loose)] if number < len(loose) else chance(f"shelf-{number}").choice(shelves)
+            shelf = loose[(number + plan.cycle) % len(loose)]
             shift.add(Feeder(shift, shelf, f"feeder-{plan.cycle}-{number}", chance(f"feeder-{number}")))
         for one in self._faithful:
             shift.add(one.work(shift, chance(one.who)))
+        for transactor in self._transactors:
+            shift.add(transactor.work(shift, chance(transactor.who)))
+        shift.add(CommittedReader(self._transactional(), chance("committed-reader")))
         for number in range(READERS):
             shift.add(Reader(shelves, chance(f"reader-{number}")))
         for fly in self._flies:

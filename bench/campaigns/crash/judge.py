@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.campaigns.crash.ledger import Broken, Ledger, Shelf
 from bench.campaigns.crash.load import Mayfly, read_from
 from bench.campaigns.crash.talk import EARLIEST, LATEST, OUT_OF_RANGE, Talk
-from bench.campaigns.crash.topics import CLIENTS, MAYFLIES
+from bench.campaigns.crash.topics import CLIENTS, INTERNAL, MAYFLIES
 from kbroker._core.record.records import BatchHeader, Record, batches, iterate
 
 LOOKED_UP = 3  # offsets and timestamps per partition that are asked for out of order
@@ -30,6 +30,7 @@ class Found:
     start: int
     end: int
     records: list[Record]
+    stamps: list[tuple[int, int]]  # offset and timestamp of every record, the markers of transactions too
     heads: list[BatchHeader]
     bytes: int
 
@@ -51,7 +52,7 @@ def _judge_topics(found: dict[str, bytes], ledger: Ledger, flies: list[Mayfly]) 
     owed = {topic for topic, _ in ledger.shelves}
     if missing := owed - found.keys():
         raise Broken(f"topics are gone: {sorted(missing)}")
-    if strange := found.keys() - owed - {*MAYFLIES, CLIENTS}:
+    if strange := found.keys() - owed - {*MAYFLIES, *INTERNAL, CLIENTS}:
         raise Broken(f"nobody created {sorted(strange)}")
 
 
@@ -91,6 +92,7 @@ def _read(talk: Talk, shelf: Shelf) -> Found:
     end, _ = talk.offset(name, partition, LATEST)
     position = start
     records: list[Record] = []
+    stamps: list[tuple[int, int]] = []
     heads: list[BatchHeader] = []
     size = 0
     while position < end:
@@ -100,7 +102,7 @@ def _read(talk: Talk, shelf: Shelf) -> Found:
             start, _ = talk.offset(name, partition, EARLIEST)
         if before < start:  # retention went on meanwhile
             position = start
-            records, heads, size = [], [], 0
+            records, stamps, heads, size = [], [], [], 0
             end = max(end, start)
             continue
         if answer.error_code:
@@ -111,10 +113,11 @@ def _read(talk: Talk, shelf: Shelf) -> Found:
             raise Broken(f"{shelf.label}: nothing is served at {position}, and the log ends at {end}")
         whole = data[: more[-1].position + more[-1].size]
         records += [record for record in iterate(whole, control=False) if record.offset >= start]
+        stamps += [(record.offset, record.timestamp) for record in iterate(whole) if record.offset >= start]
         heads += more
         size += len(whole)
         position = more[-1].last_offset + 1
-    return Found(start, max(end, position), records, heads, size)
+    return Found(start, max(end, position), records, stamps, heads, size)
 
 
 def _judge_order(shelf: Shelf, found: Found) -> None:
@@ -157,7 +160,7 @@ def _look_up(talk: Talk, shelf: Shelf, found: Found, chance: random.Random) -> N
         return
     for _ in range(LOOKED_UP):
         wanted = chance.choice(found.records).timestamp + chance.choice((0, 0, 1))
-        due = next((record for record in found.records if record.timestamp >= wanted), None)
+        due = next((stamp for stamp in found.stamps if stamp[1] >= wanted), (-1, -1))
         told = talk.offset(shelf.topic.name, shelf.partition, wanted)
-        if told != ((due.offset, due.timestamp) if due else (-1, -1)):
-            raise Broken(f"{shelf.label}: {wanted} is first reached at {due and due.offset}, and {told} is told")
+        if told != due:
+            raise Broken(f"{shelf.label}: {wanted} is first reached at {due}, and {told} is told")

@@ -39,8 +39,7 @@ class Shelf:
     sent: dict[str, Record] = field(default_factory=dict)
     owed: dict[int, str] = field(default_factory=dict)  # acknowledged, or seen by a consumer
     places: dict[str, int] = field(default_factory=dict)  # where a record stood when it was first told
-    aborted: set[str] = field(default_factory=set)
-    markers: set[int] = field(default_factory=set)  # offsets of control batches
+    hidden: set[str] = field(default_factory=set)  # of transactions that are open or were aborted
     waiting: set[str] = field(default_factory=set)  # sent, never answered: there or not
     start: int = 0  # the largest log start offset that anyone was told
     end: int = 0  # the log cannot end before it
@@ -129,11 +128,11 @@ class Shelf:
                     raise Broken(f"{self.label}: the record at {offset} is too young to go; the log starts at {start}")
 
     def newest(self) -> dict[bytes, int]:
-        """Of every key the last offset that was ever told; what was aborted does not count."""
+        """Of every key the last offset that was ever told; what was not committed does not count."""
         found: dict[bytes, int] = {}
         for offset, name in self.owed.items():
             key = self.sent[name].key
-            if key is not None and name not in self.aborted and offset > found.get(key, -1):
+            if key is not None and name not in self.hidden and offset > found.get(key, -1):
                 found[key] = offset
         return found
 
@@ -167,7 +166,7 @@ class Shelf:
         for offset in served:
             name = self.owed[offset]
             mine = self.sent[name].key
-            if mine is None or name in self.aborted:
+            if mine is None or name in self.hidden:
                 continue
             last = newest.get(mine, offset)
             if last > offset and last not in served and last >= start and self.sent[self.owed[last]].value is None:

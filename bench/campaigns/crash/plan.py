@@ -20,6 +20,11 @@ _SPOTS: tuple[tuple[tuple[str, ...], str, int], ...] = (
     (("rename", "create"), ".snapshot", 40),
     (("create",), ".log", 25),
     (("write",), ".log", 800),
+    (("write", "sync", "create"), "__transaction_state", 150),
+    (("write",), "__transaction_state", 60),
+    (("write",), "transactions", 200),
+    (("write",), "__consumer_offsets", 60),
+    (("write", "rename", "create"), ".txnindex", 15),
     (("write",), ".index", 40),
     (("write",), ".timeindex", 40),
     (("sync",), ".log", 150),
@@ -61,7 +66,6 @@ class Plan:
     stop_moment: Moment | None = None
     stop_s: float = 0.0
     harm: bool = False
-    by_hand: bool = False
 
     def __str__(self) -> str:
         end = f"kill {self.moment}" if self.moment else f"kill after {self.load_s:.2f} s"
@@ -90,7 +94,6 @@ def plan_of(seed: int, cycle: int) -> Plan:
         while len(plan.starts) < 3 and chance.random() < 0.4:
             plan.starts.append(0.1 + chance.random() * 0.4 if chance.random() < 0.15 else _moment(_START_SPOTS, chance))
         plan.harm = chance.random() < 0.35
-        plan.by_hand = chance.random() < 0.5
     ending = chance.random()
     if ending < 0.55:
         plan.moment = _moment(_SPOTS, chance)

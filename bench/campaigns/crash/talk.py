@@ -13,6 +13,7 @@ from kbroker.protocol.message import Message
 NOT_LEADER, OUT_OF_RANGE, OUT_OF_ORDER, DUPLICATE = 6, 1, 45, 46
 UNKNOWN_TOPIC = 3
 EARLIEST, LATEST = -2, -1
+READ_COMMITTED = 1
 TOPIC_RESOURCE = 2
 _BUDGET = 1 << 28
 _TIMEOUT_MS = 30_000
@@ -65,20 +66,20 @@ class Talk:
         answer = self.receive(messages.ProduceRequest, 9)
         return answer.responses[0].partition_responses[0]
 
-    def fetch(self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20) -> Any:
-        """error_code, log_start_offset, high_watermark, records."""
+    def fetch(self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, isolation: int = 0) -> Any:
+        """error_code, log_start_offset, high_watermark, aborted_transactions, records."""
         request = frames.fetch_request(topic, partition, offset, max_bytes)
-        request.max_wait_ms, request.min_bytes = 0, 0
+        request.max_wait_ms, request.min_bytes, request.isolation_level = 0, 0, isolation
         answer = self.ask(request, frames.FETCH_VERSION)
         if answer.error_code:
             raise Broken(f"Fetch of {topic}-{partition} was answered with error {answer.error_code}")
         return answer.responses[0].partitions[0]
 
-    def offset(self, topic: str, partition: int, timestamp: int) -> tuple[int, int]:
+    def offset(self, topic: str, partition: int, timestamp: int, isolation: int = 0) -> tuple[int, int]:
         """(offset, its timestamp) as ListOffsets tells."""
         part = messages.ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
         asked = messages.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[part])
-        answer = self.ask(messages.ListOffsetsRequest(topics=[asked]), 7)
+        answer = self.ask(messages.ListOffsetsRequest(topics=[asked], isolation_level=isolation), 7)
         found = answer.topics[0].partitions[0]
         if found.error_code:
             raise Broken(f"ListOffsets of {topic}-{partition} was answered with error {found.error_code}")

@@ -15,7 +15,8 @@ class Topic:
     configs: dict[str, str] = field(default_factory=dict)
     partitions: int = PARTITIONS
     keys: int = 0  # how many there are; 0: records without one
-    by_hand: bool = False  # transactions are written into its files while the broker is down
+    transactional: bool = False  # transactions write to it, too
+    keeps: bool = False  # nobody deletes any of its records
     alterable: dict[str, tuple[str, ...]] = field(default_factory=dict)  # settings that change while it is written to
     idempotent: bool = False
     pace_s: float = 0.0  # between two batches of one producer
@@ -27,7 +28,7 @@ class Topic:
     @property
     def trims(self) -> bool:
         """DeleteRecords is refused by topics that are only compacted."""
-        return self.configs.get("cleanup.policy", "delete") != "compact"
+        return not self.keeps and self.configs.get("cleanup.policy", "delete") != "compact"
 
     def limit(self, name: str) -> int:
         return int(self.configs.get(name, "-1"))
@@ -93,13 +94,23 @@ TOPICS = (
         {"internal.segment.bytes": "12000", "delete.retention.ms": "700", **_COMPACT},
         partitions=1,
         keys=40,
-        by_hand=True,
+        transactional=True,
     ),
-    Topic("transactions-kept", {"internal.segment.bytes": "20000", **_SPARSE, **_FOREVER}, partitions=1, by_hand=True),
+    Topic(
+        "transactions-kept",
+        {"internal.segment.bytes": "20000", **_SPARSE, **_FOREVER},
+        partitions=1,
+        transactional=True,
+        keeps=True,
+    ),
+    Topic("transactions-trimmed", {"internal.segment.bytes": "9000", **_SPARSE, **_FOREVER}, transactional=True),
 )
 MAYFLIES = ("mayfly-0", "mayfly-1")  # created, written to, deleted and created again
 CLIENTS = "clients"  # written to by a real client that lives through the kills
 CLIENTS_CONFIGS = {"internal.segment.bytes": "400000", **_FOREVER}
+
+INTERNAL = ("__consumer_offsets", "__transaction_state")  # of groups and of transactions, as FindCoordinator counts
+INTERNAL_CONFIGS = {"internal.segment.bytes": "12000", "min.cleanable.dirty.ratio": "0.1", **_SPARSE}
 
 DIRECTORIES = ("one", "two")  # partitions move between them
 
@@ -113,4 +124,7 @@ BROKER = {
     "log.flush.interval.ms": "900",
     "num.network.threads": "2",
     "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }

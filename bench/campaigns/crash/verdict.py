@@ -28,7 +28,9 @@ def dump_all(data: Path, unmet: set[Path]) -> int:
     wrong = complaints(logs, "--deep-iteration")
     wrong += complaints(indexes, "--index-sanity-check")
     wrong += complaints(indexes, "--verify-index-only")
+    transactions = [path for path in there if path.suffix == ".txnindex"]
     wrong += complaints(snapshots)
+    wrong += complaints(transactions)
     if wrong:
         raise Broken("kafka-dump-log has something to say:\n" + "\n".join(wrong[:20]))
-    return len(logs) + len(indexes) + len(snapshots)
+    return len(logs) + len(indexes) + len(snapshots) + len(transactions)

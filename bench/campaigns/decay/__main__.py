@@ -237,6 +237,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
+    parser.add_argument("--first", type=int, default=1, help="the round to begin with")
     parser.add_argument("--only", type=int, help="one round of a seed, again")
     parser.add_argument("--apache", action="store_true", help="kafka-dump-log judges what recovery left")
     parser.add_argument("--at-once", type=int, default=2)
@@ -244,7 +245,7 @@ def main() -> None:
     print(f"decay: {arguments.rounds} rounds, seed {arguments.seed}", flush=True)
     home = Path(tempfile.mkdtemp(prefix="kbroker-decay-"))
     campaign = Campaign(arguments.seed, home, apache=arguments.apache)
-    numbers = range(1, arguments.rounds + 1) if arguments.only is None else [arguments.only]
+    numbers = range(arguments.first, arguments.rounds + 1) if arguments.only is None else [arguments.only]
     with ThreadPoolExecutor(arguments.at_once) as pool:
         failed = [number for number in pool.map(campaign.run, numbers) if number is not None]
     complaints = campaign.ask_apache()
