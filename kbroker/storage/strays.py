@@ -67,8 +67,8 @@ def sort_out(log_dirs: LogDirs, owned: Mapping[Key, bytes], deleted: Deleted) ->
                 sorted_out.moved.append(path.rename(retired_name(path, STRAY)))
     for home in log_dirs.live:
         for path in home.path.glob(f"*{DELETED}"):
-            topic, _, partition = path.name.removesuffix(DELETED).rpartition(".")[0].rpartition("-")
-            if partition.isdecimal() and not (home.path / f"{topic}-{partition}").exists():
-                home.renewed.add((topic, int(partition)))  # the checkpoints tell of what was deleted here
+            topic, _, number = path.name.removesuffix(DELETED).rpartition(".")[0].rpartition("-")
+            if number.isdecimal() and not (home.path / f"{topic}-{number}").exists():
+                home.renewed.add((topic, int(number)))  # the checkpoints tell of what was deleted here
             shutil.rmtree(path, ignore_errors=True)
     return sorted_out
