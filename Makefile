@@ -8,7 +8,7 @@ TIMES  := build/layer-seconds.txt
 SHORT_PLAYS := aborts or commits or undone_offsets
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test install lint unit compat spark campaigns fuzz sanitize crash decay groups regroup storm jepsen plays transactions transcripts million crowd wireload race race-groups race-transactions idempotence partitions upkeep micro generate annotate clean
+.PHONY: help build run test install lint unit compat spark pipeline pipeline-proof campaigns fuzz sanitize crash decay groups regroup storm jepsen plays transactions transcripts million crowd wireload race race-groups race-transactions idempotence partitions upkeep micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -61,6 +61,12 @@ compat: build    ## real clients; every scenario also on Apache Kafka
 
 spark: build     ## PySpark through format("kafka")
 	$(PY) -m pytest spark_integration --write-table
+
+pipeline: build  ## EVENTS=… through the Spark pipeline on a broker of its own, then its books (MASTER=… for a cluster)
+	$(PY) -m spark_integration.pipeline.demo --events $(or $(EVENTS),20000) $(if $(MASTER),--master $(MASTER))
+
+pipeline-proof: build  ## EVENTS=… through it while Spark and the broker are killed, then on a standalone cluster (SEED=…)
+	$(PY) -m spark_integration.pipeline.proof --events $(or $(EVENTS),100000) $(if $(SEED),--seed $(SEED))
 
 campaigns: build ## short runs of the slow campaigns
 	$(PY) -m bench.campaigns.fuzz --frames 40000 --seed 1

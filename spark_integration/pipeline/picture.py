@@ -1,0 +1,66 @@
+"""A run as a picture: input rate, processing rate, lag and batch time over the run, restarts as dashed lines.
+
+The colours can be read on a white page and on a dark one: what shows the picture does not tell it which it has.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+WIDTH, LEFT, RIGHT, TOP, PANEL, GAP = 900, 130, 20, 44, 84, 22
+TEXT, FAINT, RESTART = "#7b8590", "#7b859055", "#d9534f"
+FONT = "font-family='system-ui,-apple-system,Segoe UI,DejaVu Sans,sans-serif'"
+PANELS = (
+    ("input_rate", "input", "rows/s", "#3d8bfd"),
+    ("processing_rate", "processing", "rows/s", "#2aa876"),
+    ("lag", "lag", "rows", "#e08e0b"),
+    ("batch_ms", "batch time", "ms", "#a06cd5"),
+)
+
+
+def draw(lines: list[dict[str, Any]], name: str) -> str:
+    """`lines` are those of `progress.jsonl`; there may be none yet."""
+    batches = [line for line in lines if "batch" in line]
+    starts = [line["started"] for line in lines if "started" in line]
+    times = [line["at"] for line in batches] + starts
+    first, last = min(times, default=0.0), max(times, default=1.0)
+    scale = (WIDTH - LEFT - RIGHT) / max(last - first, 1e-9)
+    height = TOP + len(PANELS) * (PANEL + GAP) + 10
+    rows = sum(int(line["input_rows"]) for line in batches)
+    title = f"{name}: {rows:,} rows in {len(batches)} batches over {last - first:.0f} s"
+    title += f", {len(starts) - 1} restarts" if len(starts) > 1 else ""
+    parts = [
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' {FONT} font-size='12' fill='{TEXT}'>",
+        f"<text x='8' y='20' font-size='15' font-weight='600'>{escape(title)}</text>",
+    ]
+    for number, (field, label, unit, colour) in enumerate(PANELS):
+        points = [(LEFT + (line["at"] - first) * scale, float(line[field])) for line in batches]
+        parts += _panel(points, TOP + number * (PANEL + GAP), (label, unit, colour))
+    bottom = height - GAP - 4
+    for start in starts[1:]:
+        x = LEFT + (start - first) * scale
+        parts.append(f"<path d='M{x:.1f} {TOP - 6}V{bottom}' stroke='{RESTART}' stroke-dasharray='4 4'/>")
+    if len(starts) > 1:
+        parts.append(f"<text x='{WIDTH - RIGHT}' y='20' text-anchor='end' fill='{RESTART}'>┆ restarted</text>")
+    parts.append(f"<text x='{LEFT}' y='{height - 8}'>0 s</text>")
+    parts.append(f"<text x='{WIDTH - RIGHT}' y='{height - 8}' text-anchor='end'>{last - first:.0f} s</text>")
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _panel(points: list[tuple[float, float]], top: float, what: tuple[str, str, str]) -> list[str]:
+    label, unit, colour = what
+    most = max((value for _, value in points), default=0.0) or 1.0
+    bottom = top + PANEL
+    parts = [
+        f"<path d='M{LEFT} {bottom}H{WIDTH - RIGHT}' stroke='{FAINT}'/>",
+        f"<text x='8' y='{top + 16}' font-weight='600' fill='{colour}'>{label}</text>",
+        f"<text x='{LEFT - 8}' y='{top + 10}' text-anchor='end'>{most:,.0f}</text>",
+        f"<text x='{LEFT - 8}' y='{bottom}' text-anchor='end'>0</text>",
+        f"<text x='8' y='{top + 32}' opacity='.8'>{unit}</text>",
+    ]
+    at = [f"{x:.1f} {bottom - value / most * (PANEL - 6):.1f}" for x, value in points]
+    if at:
+        parts.append(f"<path d='M{' L'.join(at)}' fill='none' stroke='{colour}' stroke-width='1.6'/>")
+        parts += [f"<circle cx='{x}' cy='{y}' r='2.2' fill='{colour}'/>" for x, y in (point.split() for point in at)]
+    return parts

@@ -1,0 +1,125 @@
+"""Lag and throughput: each batch's progress becomes a line, a metric, a committed offset and a point of a picture.
+
+In the run's folder `progress.jsonl` grows over all restarts, `metrics.prom` is what Prometheus reads from a text file,
+and `progress.svg` is the picture. The offsets are committed to the pipeline's consumer group, so that Kafka's own tools
+see its lag. Spark does not read them: the checkpoint alone says where it goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicPartition
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from spark_integration.pipeline import kafka
+from spark_integration.pipeline.picture import draw
+from spark_integration.pipeline.settings import Settings
+
+METRICS = {
+    "input_rows": "rows read by the last batch",
+    "input_rate": "rows per second that came in",
+    "processing_rate": "rows per second that were processed",
+    "lag": "rows in the input topic behind the last batch",
+    "batch_ms": "milliseconds that the last batch took",
+    "state_rows": "event ids that the de-duplication remembers",
+    "duplicates": "copies that the last batch dropped",
+    "dropped_by_watermark": "rows that came too late for the de-duplication; other than 0 calls for a wider horizon",
+}
+
+
+def line_of(progress: dict[str, Any]) -> dict[str, float]:
+    """What is kept of Spark's report of a batch."""
+    source, states = progress["sources"][0], progress.get("stateOperators", [])
+    customs = [state.get("customMetrics", {}) for state in states]
+    return {
+        "at": datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp(),
+        "batch": progress["batchId"],
+        "input_rows": progress.get("numInputRows", 0),
+        "input_rate": float(source.get("inputRowsPerSecond") or 0),
+        "processing_rate": float(source.get("processedRowsPerSecond") or 0),
+        "lag": _sum(source.get("latestOffset")) - _sum(source.get("endOffset")),
+        "batch_ms": progress.get("batchDuration", 0),
+        "state_rows": sum(state.get("numRowsTotal", 0) for state in states),
+        "duplicates": sum(custom.get("numDroppedDuplicateRows", 0) for custom in customs),
+        "dropped_by_watermark": sum(state.get("numRowsDroppedByWatermark", 0) for state in states),
+    }
+
+
+def offsets_of(position: Any) -> dict[str, dict[str, int]]:
+    """Spark gives positions as JSON, or as the text of it."""
+    found: dict[str, dict[str, int]] = json.loads(position) if isinstance(position, str) else position or {}
+    return found
+
+
+def _sum(position: Any) -> int:
+    return sum(offset for partitions in offsets_of(position).values() for offset in partitions.values())
+
+
+class Progress(StreamingQueryListener):
+    """One per run; `close` draws the picture for the last time."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._settings, self._folder = settings, folder
+        self._consumer = kafka.consumer(settings, settings.group)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's name)
+        self._append({"started": datetime.fromisoformat(event.timestamp.replace("Z", "+00:00")).timestamp()})
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        progress: dict[str, Any] = json.loads(event.progress.json)
+        line = line_of(progress)
+        self._append(line)
+        _replace(self._folder / "metrics.prom", _exposition(line, self._settings.name))
+        self.draw()
+        self.commit(offsets_of(progress["sources"][0].get("endOffset")))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Nothing came: nothing to tell."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """The lines are there already."""
+
+    def commit(self, offsets: dict[str, dict[str, int]]) -> None:
+        """For those who look at the lag; with a broker away, the next batch's commit says it all."""
+        ends = [TopicPartition(topic, int(p), at) for topic, found in offsets.items() for p, at in found.items()]
+        try:
+            self._consumer.commit(offsets=ends, asynchronous=False)
+        except KafkaException as failed:
+            self._append({"not_committed": str(failed)})
+
+    def draw(self) -> None:
+        with open(self._folder / "progress.jsonl") as file:
+            _replace(self._folder / "progress.svg", draw([json.loads(line) for line in file], self._settings.name))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _append(self, line: dict[str, Any]) -> None:
+        with open(self._folder / "progress.jsonl", "a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def _exposition(line: dict[str, float], name: str) -> str:
+    parts = []
+    for metric, meaning in METRICS.items():
+        full = f"spark_pipeline_{metric}"
+        parts += [f"# HELP {full} {meaning}", f"# TYPE {full} gauge", f'{full}{{pipeline="{name}"}} {line[metric]:g}']
+    return "\n".join(parts) + "\n"
+
+
+def _replace(path: Path, text: str) -> None:
+    beside = path.with_suffix(".tmp")
+    beside.write_text(text)
+    os.replace(beside, path)
