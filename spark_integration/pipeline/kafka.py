@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from spark_integration.pipeline.settings import Settings
 
 SECONDS = 30.0
+Answer = TypeVar("Answer")
 
 
 def now_ms() -> int:
@@ -41,6 +42,17 @@ def create_topics(settings: Settings) -> None:
             created.result(SECONDS)
         except KafkaException as failed:
             if failed.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def patiently(settings: Settings, ask: Callable[[], Answer]) -> Answer:
+    """The answer, when there is one: a broker that is away is asked again."""
+    deadline = time.monotonic() + settings.patience_s
+    while True:
+        try:
+            return ask()
+        except KafkaException:
+            if time.monotonic() > deadline:
                 raise
 
 

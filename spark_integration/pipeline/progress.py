@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import deque
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from spark_integration.pipeline import kafka
 from spark_integration.pipeline.picture import draw
 from spark_integration.pipeline.settings import Settings
 
+DRAWN_MOST = 2_000  # the last so many batches
 METRICS = {
     "input_rows": "rows read by the last batch",
     "input_rate": "rows per second that came in",
@@ -94,6 +96,8 @@ class Progress(StreamingQueryListener):
     def commit(self, offsets: dict[str, dict[str, int]]) -> None:
         """For those who look at the lag; with a broker away, the next batch's commit says it all."""
         ends = [TopicPartition(topic, int(p), at) for topic, found in offsets.items() for p, at in found.items()]
+        if not ends:
+            return
         try:
             self._consumer.commit(offsets=ends, asynchronous=False)
         except KafkaException as failed:
@@ -101,7 +105,8 @@ class Progress(StreamingQueryListener):
 
     def draw(self) -> None:
         with open(self._folder / "progress.jsonl") as file:
-            _replace(self._folder / "progress.svg", draw([json.loads(line) for line in file], self._settings.name))
+            lines = [json.loads(line) for line in deque(file, maxlen=DRAWN_MOST)]
+        _replace(self._folder / "progress.svg", draw(lines, self._settings.name))
 
     def close(self) -> None:
         self._consumer.close()

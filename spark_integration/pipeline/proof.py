@@ -146,7 +146,7 @@ def on_one_machine(trial: Trial, figures: Figures) -> None:
 def on_a_cluster(trial: Trial, figures: Figures, directory: Path) -> None:
     trial.prepare()
     trial.feed(trial.count)
-    with figures.step("through a standalone cluster of a master and two workers"), standalone(directory) as master:
+    with figures.step("submitted to a standalone cluster of a master and two workers"), standalone(directory) as master:
         conf = {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",

@@ -59,7 +59,6 @@ class Pump:
         self._name = f"{settings.name}.retry"
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="retry", daemon=True)
-        self.fenced = False
 
     def start(self) -> Pump:
         self._thread.start()
@@ -68,6 +67,10 @@ class Pump:
     def stop(self) -> None:
         self._stop.set()
         self._thread.join()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
 
     def drained(self, consumer: Consumer) -> bool:
         """Whether nothing waits. `consumer` is one of `group_consumer`."""
@@ -85,7 +88,6 @@ class Pump:
                 self._pump()
             except KafkaException as failed:  # all is rebuilt from what Kafka knows, as after a crash
                 if failed.args[0].code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED):
-                    self.fenced = True
                     return
 
     def _pump(self) -> None:
@@ -124,7 +126,7 @@ class Pump:
 
 
 def _due_ms(record: Record) -> int:
-    return int(record.headers[DUE])
+    return int(record.headers.get(DUE, "0"))
 
 
 def _take_due(waiting: dict[int, deque[Record]], now_ms: int) -> list[Record]:

@@ -52,11 +52,8 @@ class Pipeline:
         return self
 
     def process(self, passed: DataFrame, batch: int) -> None:
-        manifest = self._store.manifest(batch)
-        if manifest is None:
-            decided = fates.decided(passed, self._catalogue.pages(), self._settings)
-            manifest = Store(passed.sparkSession, self._settings).keep(batch, decided)
-        kept = manifest
+        pages = kafka.patiently(self._settings, self._catalogue.pages)
+        kept = self._store.keep(batch, fates.decided(passed, pages, self._settings))
         self._sink.write(batch, lambda: self._leaving(kept))
 
     def processed(self) -> dict[str, dict[str, int]]:
@@ -70,12 +67,12 @@ class Pipeline:
 
     def drain(self, tell: Tell = lambda done, end: None) -> None:
         """Until the input is processed and nothing waits to be retried. `tell` hears offsets done, and to do."""
-        while not self._drained(tell):
+        while not kafka.patiently(self._settings, lambda: self._drained(tell)):
             self._check(LOOK_SECONDS)
 
     def watch(self, tell: Tell = lambda done, end: None) -> None:
         while True:
-            self._look(tell)
+            kafka.patiently(self._settings, lambda: self._look(tell))
             self._check(LOOK_SECONDS)
 
     def stop(self) -> None:
@@ -101,8 +98,8 @@ class Pipeline:
         assert self._query is not None
         if self._query.awaitTermination(seconds):  # type: ignore[arg-type]
             raise RuntimeError("the query was stopped from elsewhere")
-        if self._pump.fenced:
-            raise RuntimeError("another run of this pipeline has taken over")
+        if not self._pump.running:
+            raise RuntimeError("the retries have ended: another run of this pipeline has taken over")
 
     def _look(self, tell: Tell) -> tuple[dict[int, int], bool]:
         ends = kafka.end_offsets(self._consumer, self._settings.input_topic)

@@ -56,6 +56,8 @@ class Store:
         """Makes the batch durable, unless it is."""
         kept = self.manifest(batch)
         if kept is not None:
+            # Nothing is decided again, but the records must pass: the state of the de-duplication is made by it.
+            decided.write.format("noop").mode("overwrite").save()
             return kept
         observed = Observation()
         counts = [fn.count_if(fn.col("fate") == fate).alias(fate) for fate in FATES]

@@ -15,10 +15,12 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import IO
 
+import pyspark
 from confluent_kafka import TopicPartition
 
 from compat_tests.kbroker_server import KBroker
 from compat_tests.until import until
+from spark_integration.connector import connector_jars
 from spark_integration.pipeline import events, kafka
 from spark_integration.pipeline.catalogue import publish
 from spark_integration.pipeline.ingest import ATTEMPT, DUE, ORIGIN
@@ -49,13 +51,23 @@ def arguments(settings: Settings) -> list[str]:
 
 
 class Driver:
-    """`run --drain` in a process group of its own, JVM and all."""
+    """`run --drain` in a process group of its own, JVM and all: local, or submitted to a master."""
 
-    def __init__(self, settings: Settings, folder: Path, log: IO[str], *, conf: dict[str, str], master: str) -> None:
-        command = [sys.executable, "-m", "spark_integration.pipeline", *arguments(settings), "--master", master]
-        command += [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
-        command += ["run", "--drain", "--folder", str(folder)]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+    def __init__(
+        self, settings: Settings, folder: Path, log: IO[str], *, conf: dict[str, str], master: str | None
+    ) -> None:
+        told = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+        if master is None:
+            command = [sys.executable, "-m", "spark_integration.pipeline", *told]
+        else:
+            home, jars = Path(pyspark.__file__).parent, ",".join(str(jar) for jar in connector_jars() or ())
+            command = [str(home / "bin/spark-submit"), "--master", master, "--jars", jars, *told]
+            command.append(str(ROOT / "spark_integration/submit.py"))
+        command += [*arguments(settings), "run", "--drain", "--folder", str(folder)]
+        environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
 
     def kill(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
@@ -91,7 +103,7 @@ class Trial:
         return send_all(self.settings, islice(self._traffic, count))
 
     @contextmanager
-    def driver(self, conf: dict[str, str] | None = None, master: str = "local[2]") -> Iterator[Driver]:
+    def driver(self, conf: dict[str, str] | None = None, master: str | None = None) -> Iterator[Driver]:
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self._log, "a") as log:
             driver = Driver(self.settings, self.folder, log, conf=QUICK | (conf or {}), master=master)
@@ -125,7 +137,8 @@ class Trial:
 
     def in_mid_write(self) -> bool:
         """A batch's Parquet is being written, its manifest is not there."""
-        return not self._manifest(self._newest("events/batch=*")).exists()
+        newest = self._newest("events/batch=*")
+        return newest >= 0 and not (self._warehouse / f"manifests/{newest}.json").exists()
 
     def kept_but_not_committed(self) -> bool:
         """A batch counts, Spark does not know it yet: it will run again."""
@@ -157,7 +170,8 @@ class Trial:
     def _tell_soon(self) -> None:
         if self._soon or not self.broker.alive():
             return
-        _, failed_twice = kafka.bounds(self._consumer, TopicPartition(self.settings.retry_topic, 1))
+        twice = TopicPartition(self.settings.retry_topic, 1)
+        _, failed_twice = kafka.patiently(self.settings, lambda: kafka.bounds(self._consumer, twice))
         if failed_twice:
             publish(self.settings, events.SOON)
             self._soon = True
@@ -165,9 +179,6 @@ class Trial:
     def _newest(self, pattern: str) -> int:
         names = (path.name.removeprefix("batch=").removesuffix(".json") for path in self._warehouse.glob(pattern))
         return max((int(name) for name in names if name.isdigit()), default=-1)
-
-    def _manifest(self, batch: int) -> Path:
-        return self._warehouse / f"manifests/{max(batch, 0)}.json"
 
 
 def attempt_of(record: kafka.Record) -> int:
