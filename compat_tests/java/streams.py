@@ -7,11 +7,11 @@ import threading
 from functools import lru_cache
 from pathlib import Path
 
-from compat_tests.client import WAIT_SECONDS
 from compat_tests.oracle.jars import KAFKA_VERSION, compiled, java, kafka_class_path, maven_jars, quick_start
 from compat_tests.until import until
 
 _SOURCE = Path(__file__).with_name("WordCount.java")
+_PATIENCE_SECONDS = 120  # for a JVM's start and a group's first rebalance on a busy machine
 _POM = Path(__file__).with_name("streams.xml")
 
 
@@ -46,13 +46,13 @@ class WordCount:
             self.told.append(line.rstrip())
 
     def await_running(self) -> None:
-        until(lambda: "RUNNING" in self.told, WAIT_SECONDS)
+        until(lambda: "RUNNING" in self.told, _PATIENCE_SECONDS)
 
     def stop(self) -> int:
         """Its exit code, once it has left its group."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        code = self._process.wait(WAIT_SECONDS)
+        code = self._process.wait(_PATIENCE_SECONDS)
         self._reader.join()
         return code
 
