@@ -26,7 +26,8 @@ from kbroker.errors import KafkaError, name_of
 from kbroker.protocol.messages import EndTxnResponse, InitProducerIdResponse, ListTransactionsRequest
 from kbroker.protocol.records import TransactionLogKey, TransactionLogValue
 from kbroker.tests.transcripts.script import rewrite
-from kbroker.tests.unit.coordinator.txn_stage import START_MS, Stage
+from kbroker.tests.unit.coordinator.boards import START_MS
+from kbroker.tests.unit.coordinator.txn_stage import Stage
 
 FOLDER = Path(__file__).parent / "transactions"
 
@@ -165,7 +166,7 @@ class TxnScript:
 
     def _records(self, before: int) -> list[str]:
         found = []
-        for key, value in self.stage.log[before:]:
+        for key, value, _ in self.stage.log[before:]:
             record = decode_record(TRANSACTION, key, value)
             assert record is not None
             assert isinstance(record.key, TransactionLogKey)

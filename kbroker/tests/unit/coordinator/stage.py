@@ -1,24 +1,20 @@
-"""A group shard on a stage: its log is a list, its clock is a number, its answers are kept by token.
-
-Records go through the bytes of the log and back before they are applied, and the shard can be made anew from them.
-"""
+"""A group shard on a stage: its answers are kept by token, and it can be made anew from its log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kbroker.coordinator.frames import GROUP, decode_record, encode_record
+from kbroker.coordinator.frames import GROUP, encode_record
 from kbroker.coordinator.group.classic import SETTLED, ClassicGroup
 from kbroker.coordinator.group.consumer_settings import ConsumerSettings
 from kbroker.coordinator.group.facts import Caller, TopicFacts
 from kbroker.coordinator.group.settings import GroupSettings
 from kbroker.coordinator.group.shard import GroupShard
-from kbroker.coordinator.step import NO_PRODUCER, Record, Step, Timer
-from kbroker.coordinator.timers import Timers
+from kbroker.coordinator.step import Step
 from kbroker.errors import KafkaError, NotCoordinatorError
+from kbroker.tests.unit.coordinator.boards import Boards
 
-START_MS = 1_000_000_000_000
 LATEST = 9
 
 
@@ -49,23 +45,21 @@ def topic_id(name: str) -> bytes:
     return name.encode()[:16].ljust(16, b"\x01")
 
 
-class Stage:
+class Stage(Boards[GroupShard]):
+    KIND = GROUP
+
     def __init__(
         self, settings: GroupSettings | None = None, consumer: ConsumerSettings | None = None, **partitions: int
     ) -> None:
+        super().__init__()
         self.settings = settings or GroupSettings()
         self.consumer = consumer or ConsumerSettings(assignment_interval_ms=0)
         self.topics = StageTopics(**partitions)
-        self.now_ms = START_MS
-        self.log: list[tuple[bytes, bytes | None, int]] = []  # key, value, producer id
-        self.timers: Timers[Timer] = Timers()
         self.answers: dict[object, Any] = {}
         self.open: set[object] = set()
         self.told: Callable[[object, Any], None] | None = None  # called with each answer
-        self.steps: list[Step] = []
         self._uniques = 0
-        self.shard = self.read_log()
-        self.carry_out(self.shard.on_loaded(self.now_ms))
+        self.begin(self.read_log())
 
     # ---- requests ----
 
@@ -77,7 +71,7 @@ class Stage:
         try:
             step = event(self.shard, token, self.now_ms)
         except KafkaError as error:
-            self._answer(token, error)
+            self.tell(token, error)
         else:
             self.carry_out(step)
         return self.answers.get(token)
@@ -106,52 +100,23 @@ class Stage:
 
     # ---- what the edge does ----
 
-    def carry_out(self, step: Step, producer_id: int = NO_PRODUCER) -> None:
-        self.steps.append(step)
-        for record in step.records:
-            key, value = encode_record(record)
-            self.log.append((key, value, producer_id))
-            self.shard.apply(_decoded(key, value), producer_id)
-        for timer, at_ms in step.timers:
-            if at_ms is None:
-                self.timers.disarm(timer)
-            else:
-                self.timers.arm(timer, at_ms)
-        for token, answer in step.replies:
-            self._answer(token, answer)
-
-    def _answer(self, token: object, answer: Any) -> None:
+    def tell(self, token: object, answer: Any) -> None:
         assert token in self.open, f"{token} was answered before: {answer}"
         self.open.discard(token)
         self.answers[token] = answer
         if self.told is not None:
             self.told(token, answer)
 
-    def advance(self, by_ms: int) -> None:
-        """Lets time pass; each timer goes off at its own time."""
-        until_ms = self.now_ms + by_ms
-        while (next_ms := self.timers.next_ms()) is not None and next_ms <= until_ms:
-            self.now_ms = max(self.now_ms, next_ms)
-            due = self.timers.next_due(self.now_ms)
-            assert due is not None
-            self.carry_out(self.shard.on_timer(due, self.now_ms))
-        self.now_ms = until_ms
-
     # ---- the log ----
 
     def read_log(self) -> GroupShard:
-        shard = GroupShard(self.settings, self.topics, consumer_settings=lambda group_id: self.consumer)
-        for key, value, producer_id in self.log:
-            shard.apply(_decoded(key, value), producer_id)
-        return shard
+        return self.replayed(GroupShard(self.settings, self.topics, consumer_settings=lambda group_id: self.consumer))
 
     def reload(self) -> None:
         """What an election does: whoever waits is sent away, and the shard is made from the log."""
         for token in list(self.open):
-            self._answer(token, NotCoordinatorError())
-        self.timers = Timers()
-        self.shard = self.read_log()
-        self.carry_out(self.shard.on_loaded(self.now_ms))
+            self.tell(token, NotCoordinatorError())
+        self.begin(self.read_log())
 
     def check_replay(self) -> None:
         """A shard made from the log is the live one, but for who is on the way into a generation."""
@@ -185,9 +150,3 @@ def lasting(group: object) -> Any:
         group.static_ids,
         None if record is None else encode_record(record),
     )
-
-
-def _decoded(key: bytes, value: bytes | None) -> Record:
-    record = decode_record(GROUP, key, value)
-    assert record is not None
-    return record
