@@ -312,6 +312,10 @@ class Config:
         setting = table().topic[name]
         return setting.parse(overrides[name]) if name in overrides else self._inherited(name, dynamic)
 
+    def least_topic_value(self, name: str) -> int:
+        """The lower bound of a topic setting that is a number."""
+        return table().topic[name].least
+
     def topic_config(self, overrides: Mapping[str, str], dynamic: Dynamic = NOT_CHANGED) -> dict[str, Value]:
         """Every topic setting, typed: what a PartitionLog is opened and reconfigured with."""
         return dict(self._once(self._topic_config, overrides, dynamic))

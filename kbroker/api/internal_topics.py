@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kbroker.api.context import Rooms
 from kbroker.cluster.topics import NewTopic
-from kbroker.config_table import table
 from kbroker.coordinator.placement import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 
@@ -36,7 +35,7 @@ async def _create(rooms: Rooms, topic: str, settings: str, configs: dict[str, st
     if "min.insync.replicas" in configs:
         configs["min.insync.replicas"] = str(min(int(configs["min.insync.replicas"]), replicas))
     segment_bytes = config.integer(f"{settings}.segment.bytes")
-    configs["segment.bytes"] = str(max(segment_bytes, table().topic["segment.bytes"].least))
+    configs["segment.bytes"] = str(max(segment_bytes, config.least_topic_value("segment.bytes")))
     await rooms.controller.create_topics(
         [
             NewTopic(
