@@ -33,7 +33,7 @@ from kbroker._core.log.verification cimport (
 from kbroker._core.record.batch cimport (
     ATTR_CONTROL, ATTR_TRANSACTIONAL, BATCH_HEADER_BYTES, FROM_CLIENT, FROM_LEADER, BatchRules, batch_attributes,
     batch_base_offset, batch_has_producer_id, batch_last_offset, batch_last_offset_delta, batch_leader_epoch,
-    batch_max_timestamp, batch_producer_id, batch_size_bytes, check_batch, single_batch, stamp_batch, validate_batch,
+    batch_max_timestamp, batch_producer_epoch, batch_producer_id, batch_size_bytes, check_batch, single_batch, stamp_batch, validate_batch,
 )
 from kbroker._core.record.compression cimport empty_scratch, scratch_free
 
@@ -335,6 +335,16 @@ cdef int make_way(Log *log, Staged *staged, const Incoming *incoming, int64_t no
     return files_open_log(log.files, active(log)) if rc == 0 else rc
 
 
+cdef void end_verification(Log *log, const Incoming *incoming, const uint8_t *batch) noexcept nogil:
+    # The transaction has begun, or it is over. A marker of transaction version 2 has the epoch of the next one, which may be
+    # asking already, before its coordinator has heard of this marker.
+    cdef Verification *pending = verification_find(&log.verifications, batch_producer_id(batch))
+    if pending == NULL or (incoming.transaction_version >= 2 and batch_attributes(batch) & ATTR_CONTROL
+                           and pending.producer_epoch >= batch_producer_epoch(batch)):
+        return
+    verification_forget(&log.verifications, batch_producer_id(batch))
+
+
 cdef int account(Log *log, const Incoming *incoming, int64_t position) noexcept nogil:
     # Indexes, producers, epochs and positions of what is to stand at `position`.
     cdef Segment *s = active(log)
@@ -351,7 +361,7 @@ cdef int account(Log *log, const Incoming *incoming, int64_t position) noexcept 
         if rc == 0 and batch_has_producer_id(batch):
             rc = 0 if producers_note(&log.producers, batch, batch_size_bytes(batch), &aborted) else -ENOMEM
             if log.verifications.count > 0 and batch_attributes(batch) & ATTR_TRANSACTIONAL:
-                verification_forget(&log.verifications, batch_producer_id(batch))     # it has begun, or it is over
+                end_verification(log, incoming, batch)
             if rc == 0 and aborted.producer_id >= 0:
                 rc = segment_add_txn(s, &aborted)
         recent = &log.recent[log.recent_next % RECENT_BATCHES]

@@ -1,7 +1,7 @@
 # verification: transactions that a partition has been asked to take part in, and whose coordinator is being asked about it
 # (KIP-890). From that question to the first batch an entry stands here with a guard, a number that is never given again.
 # A marker, and the first batch itself, forget the entry: whoever comes with its guard afterwards was told of a transaction
-# that is over, and is refused.
+# that is over, and is refused. But a marker of transaction version 2 leaves what its own epoch asks: that is the next one.
 # Owns        its entries.
 # Called by   log/verify (begin), log/append (look up, forget), log/upkeep (expiry).
 # Threads     under the log's lock.

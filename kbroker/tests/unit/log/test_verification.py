@@ -64,6 +64,17 @@ def test_a_marker_takes_the_guard_away(handle: PartitionHandle) -> None:
     assert put(handle, 1, again) == Err.INVALID_TXN_STATE
 
 
+def test_a_marker_of_version_2_leaves_the_guard_of_the_next_transaction(handle: PartitionHandle) -> None:
+    """Its epoch is that of the next one, which asks as soon as the end is decided, before the marker is written."""
+    assert put(handle, 0, handle.begin_verification(7, 0, 0, adds=True)) == Err.NONE
+    guard = handle.begin_verification(7, 1, 0, adds=True)
+    assert end(handle, epoch=1, commit=True, version=2) == Err.NONE
+    assert put(handle, 0, guard, epoch=1) == Err.NONE
+    late = handle.begin_verification(7, 2, 0, adds=True)
+    assert end(handle, epoch=3, version=2) == Err.NONE  # its time was up: the producer was fenced
+    assert put(handle, 0, late, epoch=2) == Err.INVALID_TXN_STATE
+
+
 def test_who_asks_again_shares_the_guard(handle: PartitionHandle) -> None:
     guard = handle.begin_verification(7, 0, 3, adds=False)
     assert handle.begin_verification(7, 0, 5, adds=False) == guard
