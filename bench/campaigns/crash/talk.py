@@ -79,7 +79,7 @@ class Talk:
         """(offset, its timestamp) as ListOffsets tells."""
         part = messages.ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
         asked = messages.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[part])
-        answer = self.ask(messages.ListOffsetsRequest(topics=[asked], isolation_level=isolation), 7)
+        answer = self.ask(messages.ListOffsetsRequest(replica_id=-1, topics=[asked], isolation_level=isolation), 7)
         found = answer.topics[0].partitions[0]
         if found.error_code:
             raise Broken(f"ListOffsets of {topic}-{partition} was answered with error {found.error_code}")
