@@ -164,7 +164,7 @@ class Walker:
     def __call__(self, talk: Talk) -> None:
         who = f"{self._who}.{self.left}"
         implicit = self._chance.random() < 0.5
-        producer = TransactionalProducer(talk.ask, who, self._chance.randrange(200, 1500), implicit=implicit)
+        producer = TransactionalProducer(talk.ask, who, self._chance.randrange(200, 800), implicit=implicit)
         try:
             producer.init()
             Writing(producer, self._shelves, self._chance).write(Transaction(), who)
