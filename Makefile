@@ -8,7 +8,7 @@ TIMES  := build/layer-seconds.txt
 SHORT_PLAYS := aborts or commits or undone_offsets
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test install lint unit compat spark pipeline pipeline-proof campaigns fuzz sanitize crash decay groups regroup storm jepsen plays transactions transcripts million crowd wireload race race-groups race-transactions idempotence partitions upkeep micro generate annotate clean
+.PHONY: help build run test install lint unit compat spark spark-oracle pipeline pipeline-proof campaigns fuzz sanitize crash decay groups regroup storm jepsen plays transactions transcripts million crowd wireload race race-groups race-spark race-transactions idempotence partitions upkeep micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -57,10 +57,13 @@ unit: build      ## unit, golden, property and tidy tests
 	$(PY) -m pytest kbroker/tests bench/campaigns -n $(JOBS)
 
 compat: build    ## real clients; every scenario also on Apache Kafka
-	$(PY) -m pytest compat_tests --write-table
+	$(PY) -m pytest compat_tests --ignore compat_tests/spark --write-table
 
-spark: build     ## PySpark through format("kafka")
-	$(PY) -m pytest spark_integration --write-table
+spark: build     ## PySpark through format("kafka"): every scenario on kbroker, the connector, the fixtures, the pipeline
+	$(PY) -m pytest compat_tests/spark spark_integration --brokers kbroker
+
+spark-oracle: build  ## the same scenarios on Apache Kafka too, compared
+	$(PY) -m pytest compat_tests/spark --write-table
 
 pipeline: build  ## EVENTS=… through the Spark pipeline on a broker of its own, then its books (MASTER=… for a cluster)
 	$(PY) -m spark_integration.pipeline.demo --events $(or $(EVENTS),20000) $(if $(MASTER),--master $(MASTER))
@@ -135,6 +138,9 @@ race-groups: wireload  ## the group coordinators of kbroker and Apache Kafka; RO
 
 race-transactions: wireload  ## transactions on kbroker and Apache Kafka: throughput and commit latency; ROUNDS=… ONLY=…
 	$(PY) -m bench.race --transactions --warm-minutes 1 --rounds $(or $(ROUNDS),3) $(if $(ONLY),--only '$(ONLY)')
+
+race-spark: wireload  ## Spark reads a million records of 100 B and of 1 KiB from each in turn; ROUNDS=…
+	$(PY) -m bench.spark $(if $(ROUNDS),--rounds $(ROUNDS))
 
 idempotence: build ## what a producer id costs in the broker's CPU; PAIRS=…
 	$(PY) -m bench.idempotence $(if $(PAIRS),--pairs $(PAIRS))

@@ -59,9 +59,11 @@ def java_tools() -> None:
 
 @pytest.fixture(scope="session")
 def brokers(
-    pytestconfig: pytest.Config, java_tools: None, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Broker]]:
     wanted = pytestconfig.getoption("--brokers").split(",")
+    if "apache" in wanted or pytestconfig.getoption("--rehearse"):
+        request.getfixturevalue("java_tools")
     running: dict[str, Any] = {}
     try:
         if "apache" in wanted:

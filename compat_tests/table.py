@@ -38,9 +38,9 @@ def render(results: Results) -> str:
     parts = [
         "# Compatibility",
         "",
-        "Written by `make compat`; do not edit. Each scenario runs on kbroker and on Apache Kafka "
-        f"{KAFKA_VERSION} with the same client, unchanged, and the two outcomes are compared. *same*: no difference. "
-        "*differs*: the reason is given below the table.",
+        "Written by `make compat` and `make spark-oracle`; do not edit. Each scenario runs on kbroker and on Apache "
+        f"Kafka {KAFKA_VERSION} with the same client, unchanged, and the two outcomes are compared. *same*: no "
+        "difference. *differs*: the reason is given below the table.",
         "",
         *_clients(results, shared),
         *_single_column(other),

@@ -43,6 +43,10 @@ class ConnectorError(Exception):
     """What of the connector is missing, in one sentence."""
 
 
+class _AbsentError(ConnectorError):
+    """Maven's repositories were asked, and do not have it."""
+
+
 class Artifact(NamedTuple):
     group: str
     name: str
@@ -144,6 +148,9 @@ def _fetched(version: str, scala: str, target: Path) -> list[Path]:
                 errand = _Errand(maven, Path(scratch), fresh=fresh)
                 try:
                     jars = errand.bring(_jars_of_release(errand, candidate, scala))
+                except _AbsentError as error:
+                    reasons.append(str(error))
+                    break
                 except ConnectorError as error:
                     reasons.append(str(error))
                     continue
@@ -184,7 +191,7 @@ class _Errand:
         self._pom.write_text(_POM.format(items="\n".join(one.item() for one in artifacts)))
         ran = subprocess.run(self._command, capture_output=True, text=True, check=False)
         if ran.returncode != 0:
-            raise ConnectorError(_why(ran.stdout + ran.stderr, artifacts))
+            raise _why(ran.stdout + ran.stderr, artifacts)
         files = [self.out / one.file_name for one in artifacts]
         for one, file in zip(artifacts, files, strict=True):
             if not _whole(file):
@@ -192,13 +199,13 @@ class _Errand:
         return files
 
 
-def _why(said: str, artifacts: Sequence[Artifact]) -> str:
+def _why(said: str, artifacts: Sequence[Artifact]) -> ConnectorError:
     absent = re.search(r"Could not find artifact ([^:\s]+:[^:\s]+):", said)
     for one in artifacts:
         if absent is not None and absent[1] == f"{one.group}:{one.name}":
-            return f"mvn finds no {one}"
+            return _AbsentError(f"mvn finds no {one}")
     lines = (re.sub(r"\x1b\[[0-9;]*m|^\[ERROR\]", "", line).strip() for line in said.splitlines())
-    return f"mvn fails with {next((line[:300] for line in lines if line), 'no word of why')}"
+    return ConnectorError(f"mvn fails with {next((line[:300] for line in lines if line), 'no word of why')}")
 
 
 def _whole(file: Path) -> bool:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+# A JVM that lives for a test run: what its second compiler would gain is less than what it takes.
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 @pytest.fixture(scope="session")
 def spark_settings() -> Mapping[str, str]:
     """Settings for the session of all tests; define a fixture of this name to have others."""
@@ -27,7 +31,10 @@ def spark_settings() -> Mapping[str, str]:
 @pytest.fixture(scope="session")
 def spark(spark_settings: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One local session for the whole run: a start takes seconds."""
-    own = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    own = {
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.driver.extraJavaOptions": _QUICK_JVM,
+    }
     running = session("tests", settings={**own, **spark_settings})
     yield running
     running.stop()

@@ -1,0 +1,39 @@
+"""One session for all scenarios. The brokers are those of the other compatibility tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.oracle import MissingToolError
+from compat_tests.oracle.jars import java
+from spark_integration import ConnectorError, connector_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark_tools() -> None:
+    """Skips, by name, what cannot run without Java or the connector."""
+    try:
+        java()
+        connector_jars()
+    except (MissingToolError, ConnectorError) as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def spark_settings() -> Mapping[str, str]:
+    return {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.log.level": "OFF",  # some scenarios are about failures
+        "spark.sql.adaptive.enabled": "false",  # its re-planning costs more than queries of this size
+    }
+
+
+@pytest.fixture(scope="session")
+def spark(spark_tools: None, spark: SparkSession) -> SparkSession:
+    return spark
