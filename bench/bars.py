@@ -37,6 +37,9 @@ HEARTBEATS = {"requests/s": at_least(1.2), "CPU µs per request": at_most(2)}
 SOONER = Bar("sooner", ratio_max=0.9)
 TRANSACTIONS = {"transactions/s": Bar("more", ratio_min=1.1), "commit p50 µs": SOONER, "commit p99 µs": SOONER}
 
+# What Spark reads, and how long its records are: a race of its own, `bench.spark`.
+SPARK_READS = {"Spark batch read, 1 M x 100 B": 100, "Spark batch read, 1 M x 1 KiB": 1024}
+
 BARS: dict[str, dict[str, Bar]] = {
     "librdkafka produce, 100 B, acks=all": CLIENT_PRODUCE,
     "librdkafka produce, 1 KiB, acks=all": CLIENT_PRODUCE,
@@ -86,4 +89,5 @@ BARS: dict[str, dict[str, Bar]] = {
         "KiB per connection": Bar("under 32", figure_max=32),
     },
     "resident memory, after the load": {"MiB": at_most(10)},
+    **{name: {"rows/s": at_least(1), "CPU s per million": at_most(3)} for name in SPARK_READS},
 }

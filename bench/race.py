@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import frames, report
-from bench.bars import BARS
+from bench.bars import BARS, SPARK_READS
 from bench.outcome import Race, Row
 from bench.servers import SETTINGS, ApacheServer, KbrokerServer, Server
 from bench.settle import Ballast
@@ -195,7 +195,8 @@ def race_coordinators(kind: str, works: Mapping[str, Work], rounds: int, only: s
 
 
 def main() -> None:
-    unknown = BARS.keys() - {**WORKS, **LIVES, **GROUPS, **TRANSACTIONS}.keys() - {name + THREAD for name in BESIDE}
+    known = {**WORKS, **LIVES, **GROUPS, **TRANSACTIONS, **SPARK_READS}.keys()
+    unknown = BARS.keys() - known - {name + THREAD for name in BESIDE}
     assert not unknown, f"bars for works that are not there: {unknown}"
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)

@@ -43,13 +43,13 @@ def topic(server: Server, partitions: int = 4) -> Iterator[str]:
         server.await_deleted({name})
 
 
-def fill(server: Server, topic: str, record_bytes: int, messages: int) -> None:
-    """Puts at least `messages` records into partition 0 with the load generator."""
+def fill(server: Server, topic: str, record_bytes: int, messages: int, partition: int = 0) -> None:
+    """Puts at least `messages` records into one partition with the load generator."""
     per_batch = max(1, 65536 // record_bytes)
     batch = frames.batch(per_batch * record_bytes, record_bytes)
     wireload.run(
         server.port,
-        [[frames.produce(topic, 0, batch)]],
+        [[frames.produce(topic, partition, batch)]],
         depth=1,
         seconds=600,
         requests=-(-messages // per_batch),
