@@ -56,10 +56,15 @@ def patiently(settings: Settings, ask: Callable[[], Answer]) -> Answer:
                 raise
 
 
+def _common(settings: Settings) -> dict[str, Any]:
+    """A broker that is away is told by what fails, and not by a line for every try to reach it."""
+    return {"bootstrap.servers": settings.bootstrap, "log_level": 2}
+
+
 def producer(settings: Settings, transactional_id: str | None = None) -> Producer:
     """Idempotent; with an id transactional too, and then whoever had the id before is fenced off."""
     config: dict[str, Any] = {
-        "bootstrap.servers": settings.bootstrap,
+        **_common(settings),
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
         "linger.ms": 5,
@@ -80,7 +85,7 @@ def consumer(settings: Settings, group: str) -> Consumer:
     """
     return Consumer(
         {
-            "bootstrap.servers": settings.bootstrap,
+            **_common(settings),
             "group.id": group,
             "isolation.level": "read_committed",
             "enable.auto.commit": False,

@@ -50,7 +50,7 @@ def line_of(progress: dict[str, Any]) -> dict[str, float]:
         "input_rows": progress.get("numInputRows", 0),
         "input_rate": float(source.get("inputRowsPerSecond") or 0),
         "processing_rate": float(source.get("processedRowsPerSecond") or 0),
-        "lag": _sum(source.get("latestOffset")) - _sum(source.get("endOffset")),
+        "lag": max(_sum(source.get("latestOffset")) - _sum(source.get("endOffset")), 0),  # a batch run again: no latest
         "batch_ms": progress.get("batchDuration", 0),
         "state_rows": sum(state.get("numRowsTotal", 0) for state in states),
         "duplicates": sum(custom.get("numDroppedDuplicateRows", 0) for custom in customs),

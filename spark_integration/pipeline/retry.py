@@ -100,19 +100,27 @@ class Pump:
                 at.offset = done.get(at.partition, kafka.bounds(consumer, at)[0])
             consumer.assign(partitions)
             waiting: dict[int, deque[Record]] = defaultdict(deque)
+            ends: dict[int, int] = {}  # behind what waits: past the markers of the transactions that brought it
             while not self._stop.is_set():
                 due = _take_due(waiting, kafka.now_ms())
                 if due:
                     self._send(producer, consumer, due)
                 _pause_the_full(consumer, waiting)
                 for record in kafka.take(consumer, WAITING_MOST, _until_due_s(waiting, kafka.now_ms())):
-                    if not record.is_end:
+                    if record.is_end:
+                        ends[record.partition] = record.offset
+                    else:
                         waiting[record.partition].append(record)
-                    elif not waiting[record.partition]:  # only markers were left: they are done with, too
-                        at = TopicPartition(record.topic, record.partition, record.offset)
-                        consumer.commit(offsets=[at], asynchronous=False)
+                        ends.pop(record.partition, None)
+                self._commit_ends(consumer, [number for number in ends if not waiting[number]], ends)
         finally:
             consumer.close()
+
+    def _commit_ends(self, consumer: Consumer, reached: list[int], ends: dict[int, int]) -> None:
+        """Where nothing waits any more the group stands at the end, as `drained` and Kafka's tools look for it."""
+        if reached:
+            at = [TopicPartition(self._settings.retry_topic, number, ends.pop(number)) for number in reached]
+            consumer.commit(offsets=at, asynchronous=False)
 
     def _send(self, producer: Producer, consumer: Consumer, due: list[Record]) -> None:
         producer.begin_transaction()

@@ -16,18 +16,21 @@ from spark_integration.pipeline import skew as skewed
 from spark_integration.pipeline.catalogue import publish
 from spark_integration.pipeline.run import Pipeline
 from spark_integration.pipeline.send import send_all
-from spark_integration.pipeline.trial import Trial, free_port
+from spark_integration.pipeline.trial import QUICK_SQL, Trial, free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COUNT = 4_000
+pytestmark = pytest.mark.timeout(900)  # two JVMs and some twenty batches, on a machine that may be busy
 
 
 @pytest.fixture(scope="module")
 def trial(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     """Half of the events came when the driver was killed, a batch kept and not committed; another one finished."""
     directory = tmp_path_factory.mktemp("pipeline")
+    for name, value in QUICK_SQL.items():
+        spark.conf.set(name, value)
     with KBroker(directory / "broker", port=free_port()) as broker:
         settings = Settings(broker.bootstrap, str(directory / "warehouse"), per_batch=COUNT, attempts=3, backoff_ms=100)
         trial = Trial(directory, settings, broker, count=COUNT, seed=7)
@@ -43,6 +46,8 @@ def trial(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         finally:
             pipeline.stop()
         yield trial
+    for name in QUICK_SQL:
+        spark.conf.unset(name)
 
 
 def test_totals_are_exact_though_spark_was_killed(spark: SparkSession, trial: Trial) -> None:

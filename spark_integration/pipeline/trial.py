@@ -29,12 +29,15 @@ from spark_integration.pipeline.send import send_all
 from spark_integration.pipeline.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-# A run of a minute or two is over before the JVM's best compiler has paid for itself, and small batches likewise.
-QUICK = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+# A run of a minute or two is over before the JVM's best compiler has paid for itself, and Spark's own likewise.
+QUICK_SQL = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+QUICK = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    **QUICK_SQL,
 }
 LIMIT_SECONDS = 900.0
 
