@@ -34,7 +34,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 public class Worker {
     private static final String QUEUE = "queue", SOURCE = "source", TARGET = "target", GROUP = "copiers";
-    private static final int PARTITIONS = 3;
+    private static final int PARTITIONS = 3, TAIL = 1_000;
     private static final int TRANSACTION_MS = 6_000, ASK_MS = 4_000, GIVE_UP_MS = 30_000;
     private static final ObjectMapper JSON = new ObjectMapper();
 
@@ -235,7 +235,7 @@ public class Worker {
             List<TopicPartition> all =
                     IntStream.range(0, PARTITIONS).mapToObj(number -> new TopicPartition(QUEUE, number)).collect(Collectors.toList());
             reader.assign(all);
-            reader.seekToBeginning(all);
+            reader.endOffsets(all).forEach((partition, end) -> reader.seek(partition, Math.max(0, end - TAIL)));
             while (!ending) {
                 int number = begin();
                 try {

@@ -19,6 +19,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from sys import intern
 from typing import Any
 
 
@@ -94,11 +95,12 @@ def read(process: str, lines: Iterable[str], *, transactional: bool) -> Iterator
 def _fold(now: Operation, told: dict[str, Any]) -> None:
     match told["event"]:
         case "send":
-            now.sends.append(Send(told["partition"], told["value"]))
+            now.sends.append(Send(intern(told["partition"]), intern(told["value"])))
         case "sent":
             next(send for send in now.sends if send.value == told["value"]).offset = told["offset"]
         case "seen":
-            now.seen += [Seen(told["partition"], at, value, told["life"], told["at"]) for at, value in told["records"]]
+            partition = intern(told["partition"])
+            now.seen += [Seen(partition, at, intern(value), told["life"], told["at"]) for at, value in told["records"]]
         case "committing":
             now.committing = told["at"]
         case "end":

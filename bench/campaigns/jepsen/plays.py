@@ -9,6 +9,8 @@ one of the data plane on the wire to it (lies.py). The name does not begin with 
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,11 +61,13 @@ def feeds(stage: Stage) -> None:
 
 
 def writers_are_replaced(stage: Stage) -> None:
-    """While a transaction is open in the one that is paused, and in its successor when it comes back."""
-    for _ in range(4):
-        for name in ("python-writer0", "python-writer1"):
-            stage.suffer(trouble(stage, "replace client", name, 1.5))
-            stage.go_on("writer", 5)
+    """Mostly in the middle of a transaction, and they come back when their successors have committed."""
+    for _ in range(3):
+        for actor in [actor for actor in stage.actors if actor.role == "writer" and actor.language == "python"]:
+            stage.go_on(actor.id, 2)
+            ghost = stage.replace(actor)
+            stage.go_on(actor.id, 2)
+            os.kill(ghost.pid, signal.SIGCONT)
 
 
 def one_vanishes(stage: Stage) -> None:
@@ -88,10 +92,10 @@ def everything(stage: Stage) -> None:
         script(stage)
 
 
-def trouble(stage: Stage, kind: str, whom: str = "", for_s: float = 0.0) -> Trouble:
+def trouble(stage: Stage, kind: str, whom: str = "") -> Trouble:
     names = [actor.id for actor in stage.actors]
     chance = (names.index(whom) + 0.5) / len(names) if whom else 0.0
-    return Trouble(0.0, kind, for_s, chance)
+    return Trouble(0.0, kind, 0.0, chance)
 
 
 @dataclass(frozen=True)

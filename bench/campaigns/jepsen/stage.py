@@ -190,18 +190,18 @@ class Stage:
             if actor.process.poll() is not None:
                 self._enter(actor)
 
-    def go_on(self, role: str, operations: int) -> None:
-        """Until so many more operations of clients of this role have succeeded."""
-        aim = self._succeeded(role) + operations
+    def go_on(self, whose: str, operations: int) -> None:
+        """Until so many more operations of one client, or of the clients of a role, have succeeded."""
+        aim = self._succeeded(whose) + operations
 
         def reached() -> bool:
             self.revive()
-            return self._succeeded(role) >= aim
+            return self._succeeded(whose) >= aim
 
-        self._await(f"{operations} more operations of a {role}", reached)
+        self._await(f"{operations} more operations of {whose}", reached)
 
-    def _succeeded(self, role: str) -> int:
-        diaries = [diary for actor in self.actors if actor.role == role for diary in actor.diaries]
+    def _succeeded(self, whose: str) -> int:
+        diaries = [diary for actor in self.actors if whose in (actor.role, actor.id) for diary in actor.diaries]
         return sum(diary.read_bytes().count(b'"ok"') for diary in diaries if diary.exists())
 
     def suffer(self, trouble: Trouble) -> None:
@@ -232,12 +232,18 @@ class Stage:
             case "pause client":
                 self._paused(actor.process.pid, trouble.for_s)
             case "replace client":
-                ghost = actor.process
-                os.kill(ghost.pid, signal.SIGSTOP)
-                self._ghosts.append(ghost)
-                self._enter(actor)
+                ghost = self.replace(actor)
                 time.sleep(trouble.for_s)
                 os.kill(ghost.pid, signal.SIGCONT)
+
+    def replace(self, actor: Actor) -> subprocess.Popen[bytes]:
+        """Another takes its name. The one before is paused, and will be fenced when it goes on."""
+        ghost = actor.process
+        assert ghost is not None
+        os.kill(ghost.pid, signal.SIGSTOP)
+        self._ghosts.append(ghost)
+        self._enter(actor)
+        return ghost
 
     def _paused(self, pid: int, seconds: float) -> None:
         os.kill(pid, signal.SIGSTOP)

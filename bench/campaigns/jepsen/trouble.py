@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-CALM_S = 4.0  # at the beginning: the clients come up
+CALM_S = 2.0  # at the beginning, when every client has come up
 
 # How often each comes, and for how long, in seconds.
 KINDS: dict[str, tuple[int, float, float]] = {

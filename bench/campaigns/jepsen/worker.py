@@ -32,6 +32,9 @@ TRANSACTION_MS = 6_000
 ASK_S = 4.0
 AGAIN_S = 0.05
 GIVE_UP_S = 30.0  # after so long without an answer a producer is made anew
+FEED_EVERY_S = 0.005  # copiers shall keep up, and diaries be read within minutes
+TAIL = 1000  # how many records before the end readers begin: what is new is what can be wrong
+FROM_THE_TAIL = -2000 - TAIL  # as librdkafka has it
 
 
 def place_and_value(message: Message) -> tuple[int, str]:
@@ -125,6 +128,12 @@ class Client:
             )
         )
 
+    def tail_reader(self) -> Consumer:
+        reader = self.consumer(f"reads-of-{self.name}")
+        self.life += 1
+        reader.assign([TopicPartition(QUEUE, number, FROM_THE_TAIL) for number in range(PARTITIONS)])
+        return reader
+
     def send(self, producer: Producer, topic: str, partition: int, value: str) -> None:
         self.diary.write("send", partition=f"{topic}-{partition}", value=value)
 
@@ -178,9 +187,7 @@ class Client:
 
     def write(self) -> None:
         producer = self.producer(transactional=True)
-        reader = self.consumer(f"reads-of-{self.name}")
-        self.life += 1
-        reader.assign([TopicPartition(QUEUE, number, 0) for number in range(PARTITIONS)])
+        reader = self.tail_reader()
         try:
             while not self.ending:
                 number = self.diary.begin()
@@ -267,11 +274,10 @@ class Client:
             self.diary.end("ok" if told[0] is None else "unknown")
             if told[0] is not None:
                 return
+            time.sleep(FEED_EVERY_S)
 
     def look(self) -> None:
-        consumer = self.consumer(f"reads-of-{self.name}")
-        self.life += 1
-        consumer.assign([TopicPartition(QUEUE, number, 0) for number in range(PARTITIONS)])
+        consumer = self.tail_reader()
         try:
             while not self.ending:
                 messages = consumer.consume(200, 0.2)
