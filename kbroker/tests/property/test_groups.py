@@ -27,7 +27,7 @@ from kbroker.protocol.messages import (
     SyncGroupRequest,
 )
 from kbroker.protocol.records import ConsumerProtocolSubscription
-from kbroker.tests.unit.coordinator.stage import Stage, _decoded
+from kbroker.tests.unit.coordinator.stage import Stage
 from kbroker.tests.unit.coordinator.stage import lasting as classic_state
 from kbroker.tests.unit.coordinator.world import KnownTopics
 from kbroker.tests.unit.coordinator.world import lasting as consumer_state
@@ -50,10 +50,7 @@ class BothKinds(Stage):
         if not isinstance(self.topics, KnownTopics):
             self.topics = KnownTopics()  # type: ignore[assignment]
         made = ConsumerSettings(assignment_interval_ms=0)
-        shard = GroupShard(self.settings, self.topics, Re2(), lambda group_id: made)
-        for key, value, producer_id in self.log:
-            shard.apply(_decoded(key, value), producer_id)
-        return shard
+        return self.replayed(GroupShard(self.settings, self.topics, Re2(), lambda group_id: made))
 
 
 class Groups(RuleBasedStateMachine):
