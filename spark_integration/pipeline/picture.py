@@ -35,7 +35,8 @@ def draw(lines: list[dict[str, Any]], name: str) -> str:
         f"<text x='8' y='20' font-size='15' font-weight='600'>{escape(title)}</text>",
     ]
     for number, (field, label, unit, colour) in enumerate(PANELS):
-        points = [(LEFT + (line["at"] - first) * scale, float(line[field])) for line in batches]
+        told = [line for line in batches if line[field] is not None]
+        points = [(LEFT + (line["at"] - first) * scale, float(line[field])) for line in told]
         parts += _panel(points, TOP + number * (PANEL + GAP), (label, unit, colour))
     bottom = height - GAP - 4
     for start in starts[1:]:

@@ -40,9 +40,10 @@ METRICS = {
 }
 
 
-def line_of(progress: dict[str, Any]) -> dict[str, float]:
-    """What is kept of Spark's report of a batch."""
+def line_of(progress: dict[str, Any]) -> dict[str, float | None]:
+    """What is kept of Spark's report of a batch. One that runs again is not told where the topic ends: no lag."""
     source, states = progress["sources"][0], progress.get("stateOperators", [])
+    latest = source.get("latestOffset")
     customs = [state.get("customMetrics", {}) for state in states]
     return {
         "at": datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp(),
@@ -50,7 +51,7 @@ def line_of(progress: dict[str, Any]) -> dict[str, float]:
         "input_rows": progress.get("numInputRows", 0),
         "input_rate": float(source.get("inputRowsPerSecond") or 0),
         "processing_rate": float(source.get("processedRowsPerSecond") or 0),
-        "lag": max(_sum(source.get("latestOffset")) - _sum(source.get("endOffset")), 0),  # a batch run again: no latest
+        "lag": None if latest is None else _sum(latest) - _sum(source.get("endOffset")),
         "batch_ms": progress.get("batchDuration", 0),
         "state_rows": sum(state.get("numRowsTotal", 0) for state in states),
         "duplicates": sum(custom.get("numDroppedDuplicateRows", 0) for custom in customs),
@@ -116,11 +117,12 @@ class Progress(StreamingQueryListener):
             file.write(json.dumps(line) + "\n")
 
 
-def _exposition(line: dict[str, float], name: str) -> str:
+def _exposition(line: dict[str, float | None], name: str) -> str:
     parts = []
     for metric, meaning in METRICS.items():
-        full = f"spark_pipeline_{metric}"
-        parts += [f"# HELP {full} {meaning}", f"# TYPE {full} gauge", f'{full}{{pipeline="{name}"}} {line[metric]:g}']
+        full, value = f"spark_pipeline_{metric}", line[metric]
+        if value is not None:
+            parts += [f"# HELP {full} {meaning}", f"# TYPE {full} gauge", f'{full}{{pipeline="{name}"}} {value:g}']
     return "\n".join(parts) + "\n"
 
 

@@ -80,8 +80,11 @@ def test_a_report_of_spark_becomes_a_line_and_lines_a_picture() -> None:
     report = {"timestamp": "2026-01-01T00:00:00.000Z", "batchId": 3, "numInputRows": 12, "batchDuration": 70}
     line = line_of(report | {"sources": [source], "stateOperators": [state]})
     assert (line["lag"], line["duplicates"], line["batch"]) == (3, 2, 3)
-    drawn = draw([{"started": line["at"] - 1}, line, {"started": line["at"] + 1}], "clicks & more")
-    assert "clicks &amp; more: 12 rows in 1 batches over 2 s, 1 restarts" in drawn
+    again = line_of(report | {"sources": [source | {"latestOffset": None}]})
+    assert again["lag"] is None
+    at = line["at"] or 0
+    drawn = draw([{"started": at - 1}, line, {"started": at + 1}, again], "clicks & more")
+    assert "clicks &amp; more: 24 rows in 2 batches over 2 s, 1 restarts" in drawn
     assert draw([], "nothing yet").startswith("<svg")
 
 
