@@ -277,9 +277,12 @@ class Stage:
                 process.kill()
                 process.wait()
 
-    def _await(self, what: str, reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + SETTLE_S
+    def _await(self, what: str, reached: Callable[[], bool], far: Callable[[], int] = lambda: 0) -> None:
+        """`far` tells how far it has come: as long as that grows, it is waited for."""
+        come, deadline = far(), time.monotonic() + SETTLE_S
         while not reached():
+            if far() > come:
+                come, deadline = far(), time.monotonic() + SETTLE_S
             if time.monotonic() > deadline:
                 raise Stuck(f"after {SETTLE_S:.0f} s without trouble, still not: {what}")
             time.sleep(0.02)
@@ -321,7 +324,7 @@ class Stage:
             return len(ended) == len(found)
 
         try:
-            self._await("everything is read", read_on)
+            self._await("everything is read", read_on, lambda: sum(map(len, found.values())))
         finally:
             consumer.close()
         return found
