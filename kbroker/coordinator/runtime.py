@@ -24,9 +24,9 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kbroker._core.clock import BrokerClock
 from kbroker._core.errors import Err
-from kbroker._core.log.partition_log import PartitionLog
+from kbroker._core.log.partition_log import LogError, PartitionLog
 from kbroker._core.partitions import PartitionHandle
-from kbroker._core.record.records import BrokenRecords, build_batch, build_plain_batch, iterate
+from kbroker._core.record.records import BatchHeader, BrokenRecords, build_batch, build_plain_batch, iterate
 from kbroker._core.record.records import Record as LogRecord
 from kbroker._core.record.records import batches as headers_of
 from kbroker.coordinator.frames import decode_record, encode_record
@@ -440,9 +440,18 @@ class Edge(Generic[S]):
         shard = self._new_shard()
         try:
             passed_over = await self._in_thread(_replay, self.KIND, shard, log)
+        except (BrokenRecords, LogError, OSError) as problem:  # the disk's doing
+            led.failed = True
+            self._log.error(
+                f"a partition of the {self.CALLED} cannot be read",
+                topic=self.TOPIC,
+                partition=led.index,
+                reason=str(problem),
+            )
+            return
         except Exception as problem:
             led.failed = True
-            self._log.error(f"a partition of the {self.CALLED} cannot be read", partition=led.index, cause=problem)
+            self._log.error(f"a partition of the {self.CALLED} cannot be used", partition=led.index, cause=problem)
             return
         if passed_over:
             self._log.warning("records of unknown kinds were passed over", partition=led.index, count=passed_over)
@@ -519,8 +528,7 @@ def _replay(kind: str, shard: Shard, log: PartitionLog) -> int:
         data = log.read(offset, READ_BYTES, end)
         if not data:
             break  # compaction took the last records
-        for header in headers_of(data):
-            records = iterate(data[header.position : header.position + header.size])
+        for header, records in _batches(data, offset):
             if header.control:
                 marker = int.from_bytes((records[0].key or b"")[2:4], "big") if records else -1
                 shard.apply_end(header.producer_id, commit=marker == COMMIT_MARKER)
@@ -531,6 +539,16 @@ def _replay(kind: str, shard: Shard, log: PartitionLog) -> int:
                         passed_over += not _apply(kind, shard, one, producer_id)
             offset = header.last_offset + 1
     return passed_over
+
+
+def _batches(data: bytes, offset: int) -> Iterator[tuple[BatchHeader, list[LogRecord]]]:
+    """Of what was read at an offset. BrokenRecords tells up to where it was good."""
+    try:
+        for header in headers_of(data):
+            yield header, iterate(data[header.position : header.position + header.size])
+            offset = header.last_offset + 1
+    except BrokenRecords as problem:
+        raise BrokenRecords(f"from offset {offset} on: {problem}") from None
 
 
 def _apply(kind: str, shard: Shard, one: LogRecord, producer_id: int) -> bool:

@@ -14,13 +14,19 @@ from confluent_kafka.cimpl import NewTopic
 import kbroker
 from kbroker._core.record.records import Record, build_batch
 from kbroker.observe.logging import BrokerLog
-from kbroker.protocol.messages import DeleteRecordsRequest, ListOffsetsRequest, ProduceRequest
+from kbroker.protocol.messages import (
+    DeleteRecordsRequest,
+    FindCoordinatorRequest,
+    InitProducerIdRequest,
+    ListOffsetsRequest,
+    ProduceRequest,
+)
 from kbroker.storage.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
 from kbroker.storage.log_dir import CLEAN_SHUTDOWN
 from kbroker.tests.integration.wire import Connection
 
 Start = Callable[..., kbroker.Broker]
-STORAGE_ERROR = 56
+STORAGE_ERROR, LOADING, NOT_COORDINATOR = 56, 14, 16
 SEGMENT = {"segment.bytes": "1048576"}  # the least that Kafka takes
 BATCHES, VALUE = 40, b"x" * 100_000
 
@@ -166,3 +172,29 @@ def test_a_directory_that_goes_by_another_id_is_served_and_the_cluster_is_told(
     assert end_offset(once_more.port, 1) == (0, 2)
     once_more.stop()
     assert not silent.of(warned["event"])
+
+
+def test_a_coordinator_whose_log_is_damaged_says_so_and_the_others_go_on(start_broker: Start, tmp_path: Path) -> None:
+    one = {"transaction.state.log.num.partitions": "1"}
+    broker = start_broker(tmp_path, config=one)
+    asked = InitProducerIdRequest(transactional_id="me", transaction_timeout_ms=60_000)
+    with Connection(broker.port) as connection:
+        connection.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["me"]), 4)
+        while connection.ask(asked, 4).error_code:  # until it has loaded
+            pass
+    broker.stop()
+    log = tmp_path / "__transaction_state-0" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[-5] ^= 1
+    log.write_bytes(data)
+    told = Lines()
+    again = start_broker(tmp_path, log=told.log, config=one)
+    with Connection(again.port) as connection:
+        while (code := connection.ask(asked, 4).error_code) == LOADING:
+            pass
+    assert code == NOT_COORDINATOR
+    again.stop()
+    (line,) = told.of("a partition of the transaction coordinator cannot be read")
+    assert (line["topic"], line["partition"], line["level"]) == ("__transaction_state", 0, "error")
+    assert line["reason"].startswith("from offset 0 on: ")
+    assert "exception" not in line
