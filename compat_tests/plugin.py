@@ -16,6 +16,7 @@ from compat_tests.harness import Broker, Results, Row, compare
 from compat_tests.kbroker_server import KBroker
 from compat_tests.leash import stop_leashed_clients
 from compat_tests.oracle import ApacheKafka, MissingToolError, kafka_class_path
+from compat_tests.oracle.jars import java
 from compat_tests.table import write_table
 
 # A member of the consumer protocol learns of changes by its next heartbeat, for which it would be told five seconds.
@@ -54,6 +55,18 @@ def java_tools() -> None:
     try:
         kafka_class_path()
     except MissingToolError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def spark_tools() -> None:
+    """The same for Java and Spark's Kafka connector."""
+    from spark_integration import ConnectorError, connector_jars
+
+    try:
+        java()
+        connector_jars()
+    except (MissingToolError, ConnectorError) as missing:
         pytest.skip(str(missing))
 
 

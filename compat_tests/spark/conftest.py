@@ -7,22 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat_tests.oracle import MissingToolError
-from compat_tests.oracle.jars import java
-from spark_integration import ConnectorError, connector_jars
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="session")
-def spark_tools() -> None:
-    """Skips, by name, what cannot run without Java or the connector."""
-    try:
-        java()
-        connector_jars()
-    except (MissingToolError, ConnectorError) as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")

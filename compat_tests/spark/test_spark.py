@@ -22,6 +22,9 @@ from compat_tests.spark.stage import SCENARIOS, Stage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Not counted are the fixtures: a JVM has to start and, for the first time, Maven to bring the connector.
+pytestmark = pytest.mark.timeout(600, func_only=True)
+
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_spark_sees_no_difference(

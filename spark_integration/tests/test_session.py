@@ -18,6 +18,7 @@ from spark_integration.testing import from_topic, to_topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = [pytest.mark.usefixtures("spark_tools"), pytest.mark.timeout(600, func_only=True)]
 _FOLDER = Path(spark_integration.__file__).parent
 
 
