@@ -20,6 +20,7 @@ def options(settings: Settings) -> dict[str, str]:
         "kafka.bootstrap.servers": settings.bootstrap,
         "subscribe": settings.input_topic,
         "includeHeaders": "true",
+        "kafka.max.poll.records": "10000",  # with each poll Spark also asks twice where the partition begins and ends
         "kafka.isolation.level": "read_committed",  # what comes back from retry comes by transactions
     }
 
