@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections import deque
 from datetime import datetime
 from pathlib import Path
@@ -70,12 +71,13 @@ def _sum(position: Any) -> int:
 
 
 class Progress(StreamingQueryListener):
-    """One per run; `close` draws the picture for the last time."""
+    """One per run."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._settings, self._folder = settings, folder
-        self._consumer = kafka.consumer(settings, settings.group)
+        self._consumer, self._closed = kafka.consumer(settings, settings.group), False
+        self._lock = threading.Lock()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's name)
         self._append({"started": datetime.fromisoformat(event.timestamp.replace("Z", "+00:00")).timestamp()})
@@ -97,12 +99,13 @@ class Progress(StreamingQueryListener):
     def commit(self, offsets: dict[str, dict[str, int]]) -> None:
         """For those who look at the lag; with a broker away, the next batch's commit says it all."""
         ends = [TopicPartition(topic, int(p), at) for topic, found in offsets.items() for p, at in found.items()]
-        if not ends:
-            return
-        try:
-            self._consumer.commit(offsets=ends, asynchronous=False)
-        except KafkaException as failed:
-            self._append({"not_committed": str(failed)})
+        with self._lock:
+            if not ends or self._closed:
+                return
+            try:
+                self._consumer.commit(offsets=ends, asynchronous=False)
+            except KafkaException as failed:
+                self._append({"not_committed": str(failed)})
 
     def draw(self) -> None:
         with open(self._folder / "progress.jsonl") as file:
@@ -110,7 +113,10 @@ class Progress(StreamingQueryListener):
         _replace(self._folder / "progress.svg", draw(lines, self._settings.name))
 
     def close(self) -> None:
-        self._consumer.close()
+        """Spark may still be on its way to tell of a last batch: that one commits nothing."""
+        with self._lock:
+            self._closed = True
+            self._consumer.close()
 
     def _append(self, line: dict[str, Any]) -> None:
         with open(self._folder / "progress.jsonl", "a") as file:
