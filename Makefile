@@ -69,7 +69,7 @@ pipeline: build  ## EVENTS=… through the Spark pipeline on a broker of its own
 	$(PY) -m spark_integration.pipeline.demo --events $(or $(EVENTS),20000) $(if $(MASTER),--master $(MASTER))
 
 pipeline-proof: build  ## EVENTS=… through it while Spark and the broker are killed, then on a standalone cluster (SEED=…)
-	$(PY) -m spark_integration.pipeline.proof --events $(or $(EVENTS),100000) $(if $(SEED),--seed $(SEED))
+	$(PY) -m spark_integration.tests.proof --events $(or $(EVENTS),100000) $(if $(SEED),--seed $(SEED))
 
 campaigns: build ## short runs of the slow campaigns
 	$(PY) -m bench.campaigns.fuzz --frames 40000 --seed 1

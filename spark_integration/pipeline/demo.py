@@ -9,8 +9,7 @@ from pathlib import Path
 
 import click
 
-from compat_tests.kbroker_server import KBroker
-from spark_integration.pipeline.trial import ROOT
+from kbroker import Broker
 
 
 @click.command()
@@ -21,8 +20,8 @@ def main(*, events: int, master: str | None, directory: Path) -> None:
     """The commands one after the other, as one would type them."""
     place = directory.resolve() / time.strftime("%Y%m%d-%H%M%S")
     place.mkdir(parents=True)
-    with KBroker(place / "broker") as broker:
-        common = ["--bootstrap", broker.bootstrap, "--warehouse", str(place / "warehouse")]
+    with Broker(data_dir=place / "broker") as broker:
+        common = ["--bootstrap", broker.bootstrap_servers, "--warehouse", str(place / "warehouse")]
         common += ["--master", master] if master else []
         for command in (
             ["topics"],
@@ -34,9 +33,7 @@ def main(*, events: int, master: str | None, directory: Path) -> None:
             ["skew"],
         ):
             click.secho(f"$ pipeline {' '.join(command)}", bold=True)
-            subprocess.run(
-                [sys.executable, "-m", "spark_integration.pipeline", *common, *command], cwd=ROOT, check=True
-            )
+            subprocess.run([sys.executable, "-m", "spark_integration.pipeline", *common, *command], check=True)
     click.echo(f"picture, metrics and data are in {place}")
 
 

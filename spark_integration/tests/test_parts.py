@@ -11,7 +11,7 @@ from spark_integration.pipeline.fates import DEAD, RETRY
 from spark_integration.pipeline.picture import draw
 from spark_integration.pipeline.progress import line_of
 from spark_integration.pipeline.retry import delay_ms, outgoing
-from spark_integration.pipeline.trial import arguments
+from spark_integration.tests.trial import arguments
 
 SETTINGS = Settings("127.0.0.1:9092", "somewhere")
 START_MS = 1_800_000_000_000

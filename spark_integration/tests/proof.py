@@ -21,13 +21,13 @@ from rich.console import Console
 from compat_tests.kbroker_server import KBroker
 from spark_integration.pipeline import audit, dead_letters, events, replay, skew, windows
 from spark_integration.pipeline.catalogue import publish
-from spark_integration.pipeline.cluster import standalone
 from spark_integration.pipeline.fates import COUNTED
 from spark_integration.pipeline.run import Pipeline
 from spark_integration.pipeline.settings import Settings
 from spark_integration.pipeline.store import Store
-from spark_integration.pipeline.trial import QUICK, Trial, free_port
 from spark_integration.session import session
+from spark_integration.tests.cluster import standalone
+from spark_integration.tests.trial import QUICK, Trial, free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.kbroker_server import KBroker
-from spark_integration.pipeline import Settings, audit, events, kafka, proof
+from spark_integration.pipeline import Settings, audit, events, kafka
 from spark_integration.pipeline import replay as again
 from spark_integration.pipeline import skew as skewed
 from spark_integration.pipeline.catalogue import publish
 from spark_integration.pipeline.run import Pipeline
 from spark_integration.pipeline.send import send_all
-from spark_integration.pipeline.trial import QUICK_SQL, Trial, free_port
+from spark_integration.tests import proof
+from spark_integration.tests.trial import QUICK_SQL, Trial, free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
