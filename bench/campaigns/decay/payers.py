@@ -13,7 +13,7 @@ TOPIC = "paid"
 GROUP = "payers"
 PLACE = (TOPIC, 0)
 PATIENCE_MS = 86_400_000  # no transaction is too old while a campaign runs
-ABORTED: set[bytes] = set()  # the values that no reader of committed records may see
+ABORTED: dict[bytes, int] = {}  # the values that no reader of committed records may see, and their producer
 
 
 def pay(client: Client, turn: int, now_ms: int) -> Iterator[bytes]:
@@ -36,7 +36,7 @@ def pay(client: Client, turn: int, now_ms: int) -> Iterator[bytes]:
             while ask_offset(client, PLACE, -1) == (0, end):  # until the marker is there
                 pass
             if not commit:
-                ABORTED.update(written[i])
+                ABORTED.update(dict.fromkeys(written[i], one.id))
             yield from written[i]
     for one in two:
         one.init()  # the coordinator, too, has finished with the last ones
@@ -47,7 +47,7 @@ def leave_open(client: Client, now_ms: int) -> list[bytes]:
     one.init()
     values = _send(one, "open", now_ms)
     one.commit_offset(GROUP, PLACE, 5000)
-    ABORTED.update(values)
+    ABORTED.update(dict.fromkeys(values, one.id))
     return values
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
 from bench import frames
@@ -12,6 +13,7 @@ from kbroker.protocol import codec, messages
 
 _FETCH_BYTES = 1 << 20
 READ_COMMITTED = 1
+_MARKER_KEY, _COMMIT = struct.Struct(">hh"), 1  # version and kind
 Key = tuple[str, int]
 
 
@@ -22,6 +24,12 @@ class Content(NamedTuple):
     records: dict[int, tuple[int, bytes | None, bytes | None]]  # offset -> timestamp, key, value
     wrong: list[int]  # offsets of batches that do not match their checksums, or where the bytes are no batch
     committed: dict[int, bytes | None]  # offset -> value: what a reader of committed records gets
+    markers: dict[int, tuple[int, bool]]  # offset -> producer, and whether its transaction is committed by it
+
+    def end_of_transaction(self, producer: int, offset: int) -> tuple[int, bool] | None:
+        """Where the producer's transaction that has this offset ends, and whether committed: its next marker tells."""
+        behind = [(at, commits) for at, (one, commits) in self.markers.items() if one == producer and at > offset]
+        return min(behind, default=None)
 
 
 def ask_offset(client: Client, key: Key, timestamp: int) -> tuple[int, int]:
@@ -74,7 +82,7 @@ def read(client: Client, key: Key, since: int | None = None) -> Content:
 
     Where the bytes are no batch at all, it goes on at `since`, if that is further on.
     """
-    content = Content(0, 0, 0, {}, [], {})
+    content = Content(0, 0, 0, {}, [], {}, {})
     error, start = ask_offset(client, key, -2)
     if not error:
         error, end = ask_offset(client, key, -1)
@@ -105,10 +113,15 @@ def read(client: Client, key: Key, since: int | None = None) -> Content:
     return content
 
 
-def _records(data: bytes, header: BatchHeader) -> list[Record]:
-    """Those that people produced; a transaction's marker is looked at, too."""
+def _records(content: Content, data: bytes, header: BatchHeader) -> list[Record]:
+    """Those that people produced; a transaction's marker goes into the content."""
     records = iterate(data[header.position : header.position + header.size])
-    return [] if header.control else records
+    if not header.control:
+        return records
+    for one in records:
+        if one.key is not None and len(one.key) == _MARKER_KEY.size:
+            content.markers[one.offset] = (header.producer_id, _MARKER_KEY.unpack(one.key)[1] == _COMMIT)
+    return []
 
 
 def _take(content: Content, data: bytes, header: BatchHeader) -> int:
@@ -116,7 +129,7 @@ def _take(content: Content, data: bytes, header: BatchHeader) -> int:
     if header.position + header.size > len(data):
         return -1
     try:
-        for one in _records(data, header):
+        for one in _records(content, data, header):
             if one.offset in content.records:  # a file that stands in for another
                 content.wrong.append(one.offset)
             if one.offset >= content.start:

@@ -259,6 +259,32 @@ def test_a_marker_that_was_not_written_whole_leaves_its_transaction_open(open_lo
     assert again.last_stable_offset == 0
 
 
+@pytest.mark.parametrize("next_marker", [None, ABORT, COMMIT])
+def test_without_the_segment_of_its_marker_a_transaction_lasts_to_the_producers_next_one(
+    open_log: OpenLog, next_marker: int | None
+) -> None:
+    """As in Apache Kafka: the log has nothing else that tells where a transaction ends. Without any, it is open."""
+    log = open_log()
+    writer = Writer(log)
+    writer.put(1)  # 0
+    log.roll()
+    writer.end(1, ABORT)  # 1
+    writer.put(1)  # 2
+    log.roll()
+    log.append(batch())  # 3
+    if next_marker is not None:
+        writer.end(1, next_marker)  # 4
+    log.flush()
+    log.close(sync=False)
+    (Path(log.directory) / f"{1:020}.log").unlink()  # its snapshots and its index stay
+    for clean in (False, True):
+        again = open_log(clean=clean)
+        again.high_watermark = again.log_end_offset
+        assert again.last_stable_offset == (0 if next_marker is None else 5), clean
+        assert index_files(again) == ({3: [(1, 0, 4, 5)]} if next_marker == ABORT else {}), clean
+        again.close()
+
+
 def test_a_compaction_keeps_an_entry_while_it_meets_records_of_the_transaction(open_log: OpenLog) -> None:
     log = open_log({"cleanup.policy": "compact"})
     writer = Writer(log)
