@@ -243,15 +243,10 @@ def _examine_txnindex(path: Path, base_offset: int, next_offset: int | None) -> 
 
 def _examine_partition(directory: Path, reads: list[_Read], clean: bool) -> Iterator[Finding]:
     for read, behind in pairwise(reads):
-        if read.sound and read.next_offset > behind.segment.base_offset:
-            where, next_offset = behind.segment.path, behind.segment.base_offset
-            yield Finding(
-                where,
-                0,
-                next_offset,
-                f"overlaps {read.segment.path.name}, which ends at {read.next_offset}",
-                ADVICE_LOG,
-            )
+        reached = behind.segment.base_offset
+        if read.sound and read.next_offset > reached:  # the one behind begins where its name says: this one is too long
+            what = f"reaches into {behind.segment.path.name}: it ends at {read.next_offset}"
+            yield Finding(read.segment.path, -1, reached, what, ADVICE_LOG)
     end = reads[-1].next_offset if reads and reads[-1].sound else None
     bases = {read.segment.base_offset for read in reads}
     for path in sorted(directory.iterdir()):

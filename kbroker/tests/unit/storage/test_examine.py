@@ -86,6 +86,16 @@ def test_an_offset_that_no_checksum_covers_is_named_where_it_is_wrong(directory:
         assert [one[0] for one in found(directory) if one[0].endswith(".log")] == [path.name]
 
 
+def test_a_segment_that_reaches_into_the_next_one_is_named_itself(directory: Path) -> None:
+    one, two, three = sorted(directory.glob("t-0/*.log"))[:3]
+    one.write_bytes(one.read_bytes() + two.read_bytes())
+    begin, end = int(two.stem), int(three.stem)
+    told = [each for each in examine(directory).findings if each.path.suffix == ".log"]
+    assert [(each.path, each.position, each.offset, each.what) for each in told] == [
+        (one, -1, begin, f"reaches into {two.name}: it ends at {end}")
+    ]
+
+
 def test_a_torn_end_is_told(directory: Path) -> None:
     path = max(directory.glob("t-0/*.log"))
     last = batches(path.read_bytes())[-1]
