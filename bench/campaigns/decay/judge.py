@@ -13,11 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from bench.campaigns.decay import nursery, payers
-from bench.campaigns.decay.reading import Content, Key
+from bench.campaigns.decay.reading import KAFKA_STORAGE_ERROR, Content, Key
 from bench.campaigns.decay.rot import METADATA, Harm
 from kbroker.storage.checkpoints import RECOVERY_POINTS, BrokenCheckpointError, read_offsets
 
-KAFKA_STORAGE_ERROR = 56
 UNKNOWN_TOPIC = 3
 OFFSET_OUT_OF_RANGE = 1
 _MAY_ANSWER = {0, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC, OFFSET_OUT_OF_RANGE}

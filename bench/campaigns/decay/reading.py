@@ -14,6 +14,7 @@ from kbroker.protocol import codec, messages
 _FETCH_BYTES = 1 << 20
 READ_COMMITTED = 1
 _MARKER_KEY, _COMMIT = struct.Struct(">hh"), 1  # version and kind
+KAFKA_STORAGE_ERROR = 56
 Key = tuple[str, int]
 
 
@@ -22,7 +23,7 @@ class Content(NamedTuple):
     start: int
     end: int
     records: dict[int, tuple[int, bytes | None, bytes | None]]  # offset -> timestamp, key, value
-    wrong: list[int]  # offsets of batches that do not match their checksums, or where the bytes are no batch
+    wrong: list[int]  # offsets of batches that do not match their checksums, or from where on there are no more batches
     committed: dict[int, bytes | None]  # offset -> value: what a reader of committed records gets
     markers: dict[int, tuple[int, bool]]  # offset -> producer, and whether its transaction is committed by it
 
@@ -80,7 +81,9 @@ def read_committed(client: Client, key: Key, content: Content) -> dict[int, byte
 def read(client: Client, key: Key, since: int | None = None) -> Content:
     """Everything from the first offset to the last; a bad batch is noted and passed over by its header.
 
-    Where the bytes are no batch at all, it goes on at `since`, if that is further on.
+    Where the bytes are no batch at all, it goes on at `since`, if that is further on: there recovery has begun to read.
+    So it does where a fetch answers KAFKA_STORAGE_ERROR. Of a segment that nobody scanned, that is the answer for what
+    stands behind a batch whose end cannot be told; an error that is not of this segment alone is met again at `since`.
     """
     content = Content(0, 0, 0, {}, [], {}, {})
     error, start = ask_offset(client, key, -2)
@@ -92,6 +95,10 @@ def read(client: Client, key: Key, since: int | None = None) -> Content:
     offset = start
     while offset < end:
         error, data = fetch(client, key, offset)
+        if error == KAFKA_STORAGE_ERROR and since is not None and offset < since:
+            content.wrong.append(offset)
+            offset = since
+            continue
         if error:
             return content._replace(error=error)
         if not data:  # a hole before the end, as compaction leaves them; but nothing may stand behind it

@@ -10,7 +10,7 @@ import pytest
 from kbroker._core.clock import BrokerClock
 from kbroker._core.log.open_files import FileBudget
 from kbroker._core.log.partition_log import DamagedLogError, LogError, PartitionLog
-from kbroker._core.record.records import Record, build_batch
+from kbroker._core.record.records import Record, build_batch, iterate
 from kbroker.tests.unit.log.batches import batch, offsets, produced, read_all
 from kbroker.tests.unit.log.conftest import OpenLog
 
@@ -180,6 +180,22 @@ def test_segments_below_the_recovery_point_are_not_scanned(open_log: OpenLog, tm
     first.write_bytes(data)
     again = open_log(SMALL, clean=False, recovery_point=40)
     assert (again.log_end_offset, again.recovery_notes) == (80, [])
+
+
+def test_a_settled_segment_that_lost_its_end_costs_its_own_offsets_alone(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(SMALL)
+    fill(log, 40)
+    first, second = (one.base_offset for one in log.segments()[1:3])
+    assert log.flush_sealed() > second
+    path = files(tmp_path, ".log")[1]
+    os.truncate(path, path.stat().st_size - 2)
+    again = open_log(SMALL, clean=False, recovery_point=second)
+    assert (again.log_end_offset, again.recovery_notes) == (80, [])
+    for lost in (second - 2, second - 1):
+        with pytest.raises(LogError, match="56"):
+            again.read(lost, 1000)
+    for kept in (0, first, second - 4, second, 78):
+        assert iterate(again.read(kept, 1))[0].offset == kept
 
 
 @pytest.mark.parametrize("ending", [".index", ".timeindex"])
