@@ -281,10 +281,12 @@ class Alterer:
         topic = self._chance.choice(self._topics)
         name = self._chance.choice(sorted(topic.alterable))
         value = self._chance.choice(topic.alterable[name])
-        maybe = self._ledger.settings.setdefault((topic.name, name), {topic.configs.get(name, "")})
-        maybe.add(value)
+        setting, settings = (topic.name, name), self._ledger.settings
+        if setting not in settings:  # nobody has set it: it is what the broker has
+            settings[setting] = {str(talk.settings(topic.name)[name])}
+        settings[setting].add(value)
         talk.alter(topic.name, name, value)
-        self._ledger.settings[topic.name, name] = {value}
+        settings[setting] = {value}
         self._ledger.altered += 1
         time.sleep(self._chance.random() * 0.4)  # the load's pace
 
