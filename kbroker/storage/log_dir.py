@@ -20,7 +20,7 @@ import os
 import re
 import struct
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from kbroker._core.log.health import Health
@@ -97,7 +97,7 @@ class LogDir:
         self.clean = False  # the last stop left its marker
         self.previous_broker_epoch = -1
         self.sound = True  # no log in it failed: a clean stop may leave the marker
-        self.renewed: set[Key] = set()  # made, or to be made, after the checkpoints, which tell of an earlier topic
+        self.renewed: set[Key] = set()  # made after the checkpoints, which tell of an earlier topic
         self.shut: set[Key] = set()  # could not be opened: what the checkpoints told of them stays
         self.recovery_points: Offsets = {}
         self.high_watermarks: Offsets = {}
@@ -128,6 +128,18 @@ class LogDir:
         if changed:
             sync_directory(self.path)
         self._written.update(changed)
+
+    def strike_out(self, keys: Collection[Key]) -> None:
+        """At a start: partitions whose deletion the last run began, before their files go. OSError.
+
+        Else a start after the next kill would find neither, and take a topic of such a name that is still to be made
+        for one that has lost its records.
+        """
+        flushed = any(self.recovery_points.get(key) for key in keys)
+        for key in keys:
+            self.forget(key)
+        if flushed:
+            write_offsets(self.path / RECOVERY_POINTS, self.recovery_points)
 
     def forget(self, key: Key) -> None:
         """It is deleted: what the checkpoints told of it says nothing of a partition to come."""

@@ -366,12 +366,12 @@ class LogDirs:
         """
         retired = []
         homes: set[LogDir] = set()
-        trimmed = False
+        told = False  # by a checkpoint
         for key in keys:
             log, home = self.logs.pop(key, None), self._home.pop(key, None)
+            told = told or log is None or log.log_start_offset > 0 or log.recovery_point > 0
             if log is not None:
                 log.close(sync=False)
-            trimmed = trimmed or log is None or log.log_start_offset > 0
             for one in self.live if home is None else [home]:
                 path = one.path / f"{key[0]}-{key[1]}"
                 if one.failure is None and os.path.isdir(path):
@@ -383,8 +383,8 @@ class LogDirs:
         for one in homes:
             with blaming(one):
                 sync_directory(one.path)
-        if trimmed:
-            self._forget_starts()
+        if told:
+            self._strike_out()
         return retired
 
     def checkpoint(self, names: Iterable[str] = tuple(REACHED)) -> None:
@@ -442,10 +442,11 @@ class LogDirs:
             for home in self.dirs:
                 home.coming_starts.clear()
 
-    def _forget_starts(self) -> None:
-        """A topic of the same name must not begin where a deleted one was trimmed, not even after a crash."""
+    def _strike_out(self) -> None:
+        """A topic of the same name must not begin where a deleted one was trimmed, nor seem to
+        have lost what that one had flushed, not even after a crash."""
         with suppress(OSError):  # no descriptors do not keep a topic: the next checkpoint tells it
-            self.checkpoint((LOG_START_OFFSETS,))
+            self.checkpoint((LOG_START_OFFSETS, RECOVERY_POINTS))
 
     def close(self, broker_epoch: int) -> list[OSError]:
         """A clean stop: everything flushed, checkpointed and closed, then the marker, then the lock.

@@ -66,9 +66,20 @@ def sort_out(log_dirs: LogDirs, owned: Mapping[Key, bytes], deleted: Deleted) ->
             else:
                 sorted_out.moved.append(path.rename(retired_name(path, STRAY)))
     for home in log_dirs.live:
-        for path in home.path.glob(f"*{DELETED}"):
-            topic, _, number = path.name.removesuffix(DELETED).rpartition(".")[0].rpartition("-")
-            if number.isdecimal() and not (home.path / f"{topic}-{number}").exists():
-                home.renewed.add((topic, int(number)))  # the checkpoints tell of what was deleted here
-            shutil.rmtree(path, ignore_errors=True)
+        with blaming(home):
+            _finish_deletes(home)
     return sorted_out
+
+
+def _finish_deletes(home: LogDir) -> None:
+    left = list(home.path.glob(f"*{DELETED}"))
+    names = [path.name.removesuffix(DELETED).rpartition(".")[0].rpartition("-") for path in left]
+    home.strike_out(
+        [
+            (topic, int(number))
+            for topic, _, number in names
+            if number.isdecimal() and not (home.path / f"{topic}-{number}").exists()
+        ]
+    )
+    for path in left:
+        shutil.rmtree(path, ignore_errors=True)

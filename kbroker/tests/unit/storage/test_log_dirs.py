@@ -178,10 +178,26 @@ def test_a_topic_to_be_made_anew_has_not_lost_what_lies_there_deleted(tmp_path: 
     dirs.checkpoint()
     assert dirs.delete_logs([("t", 0)])
     dirs.release()
-    again = open_dirs(tmp_path)
     topic_id = random_uuid()
-    sort_out(again, {("t", 0): topic_id}, set)
-    again.open_log("t", 0, topic_id, {})
+    for _ in ("the next start, killed before it checkpoints", "the one after it, which finds nothing deleted"):
+        again = open_dirs(tmp_path)
+        sort_out(again, {("t", 0): topic_id}, set)
+        again.open_log("t", 0, topic_id, {}, new=True)
+        assert again.losses() == []
+        again.release()
+
+
+def test_what_is_deleted_is_struck_out_before_its_files_go(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path)
+    log = dirs.open_log("t", 0, random_uuid(), {})
+    log.append(build_batch([Record(timestamp=1, value=b"v")]))
+    log.flush()
+    dirs.checkpoint()
+    for path in dirs.delete_logs([("t", 0)]):
+        shutil.rmtree(path)
+    dirs.release()
+    again = open_dirs(tmp_path)
+    again.open_log("t", 0, random_uuid(), {}, new=True)
     assert again.losses() == []
     again.release()
 
