@@ -20,7 +20,8 @@ def is_possible() -> str:
 
 
 def dump_all(data: Path, unmet: set[Path]) -> int:
-    """How many files Apache has read without complaint."""
+    """How many files Apache has read without complaint. To read a time index it needs the offset index, too."""
+    unmet = unmet | {path.with_suffix(".timeindex") for path in unmet if path.suffix == ".index"}
     there = [path for path in partition_files(data) if path.stat().st_size > 0 and path not in unmet]
     logs = [path for path in there if path.suffix == ".log"]
     indexes = [path for path in there if path.suffix in (".index", ".timeindex")]

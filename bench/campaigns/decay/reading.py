@@ -115,6 +115,8 @@ def read(client: Client, key: Key, since: int | None = None) -> Content:
             offset = since
             continue
         offset = max([offset, *(_take(content, data, header) for header in headers)])
+        if headers[-1].position + headers[-1].size != len(data):  # batches are sent whole: what is behind them is none
+            content.wrong.append(max(before, offset - 1))
         if offset == before:
             return content
     return content
