@@ -39,7 +39,7 @@ class Era:
         self._survivor: Survivor | None = None
         self._faithful: list[Faithful] = []
         self._transactors: list[Transactor] = []
-        self._harmed: dict[Path, int] = {}  # cut short, and when: untouched since
+        self._harmed: dict[Path, int] = {}  # cut short or removed, and when (`_state_of`): untouched since
 
     @property
     def data(self) -> Path:
@@ -128,7 +128,7 @@ class Era:
         return dump_all(self.data, unmet)
 
     def _is_harmed(self, path: Path) -> bool:
-        return path.exists() and path.stat().st_mtime_ns == self._harmed[path]
+        return _state_of(path) == self._harmed[path]
 
     # ---- a cycle's parts ----
 
@@ -136,7 +136,7 @@ class Era:
         if plan.harm:
             harmed = damage.harm(self.data, chance)
             self.events.harmed(harmed)
-            self._harmed.update({path: path.stat().st_mtime_ns for path in harmed if path.exists()})
+            self._harmed.update({path: _state_of(path) for path in harmed})
         left = self.home / "left"
         shutil.rmtree(left, ignore_errors=True)
         shutil.copytree(self.data, left)  # for whoever has to find out what went wrong
@@ -269,3 +269,8 @@ class Era:
                 return True
             time.sleep(0.01)
         return False
+
+
+def _state_of(path: Path) -> int:
+    """When it was written last; 0: it is not there."""
+    return path.stat().st_mtime_ns if path.exists() else 0
