@@ -21,6 +21,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "record.compression": (),
     "record.batch": (),
     "record.records": (),
+    "record.latest": (),
     "log.files": (),
     "log.health": (),
     "log.sparse_index": (),

@@ -26,13 +26,13 @@ from kbroker._core.clock import BrokerClock
 from kbroker._core.errors import Err
 from kbroker._core.log.partition_log import LogError, PartitionLog
 from kbroker._core.partitions import PartitionHandle
-from kbroker._core.record.records import BatchHeader, BrokenRecords, build_batch, build_plain_batch, iterate
+from kbroker._core.record.records import BrokenRecords, build_batch, build_plain_batch
 from kbroker._core.record.records import Record as LogRecord
-from kbroker._core.record.records import batches as headers_of
-from kbroker.coordinator.frames import decode_record, encode_record
+from kbroker.coordinator.frames import encode_record
 from kbroker.coordinator.later import Later
 from kbroker.coordinator.placement import partition_for
-from kbroker.coordinator.step import ERRAND, NO_PRODUCER, Producing, Record, Reply, Step, Timer
+from kbroker.coordinator.replay import Replayed, replay
+from kbroker.coordinator.step import ERRAND, Producing, Reply, Step, Timer
 from kbroker.coordinator.timers import Timers
 from kbroker.errors import (
     CoordinatorLoadInProgressError,
@@ -42,16 +42,14 @@ from kbroker.errors import (
     UnknownServerError,
     by_code,
 )
-from kbroker.protocol.codec import DecodeError, EncodeError
+from kbroker.protocol.codec import EncodeError
 
-READ_BYTES = 1 << 20
 RECORD_ROOM = 24  # bytes of a record around its key and value, at most
 BATCH_ROOM = 61  # bytes of a batch's header
 BATCH_BYTES = 512 * 1024  # of records from which on a batch is not made larger
 LOOK_AT_CLOCK_S = 0.02  # a held clock moves without telling
 COMMIT_POLL_S = 0.001  # only while a batch waits for its high watermark
 RELOAD_AFTER_S = 0.2
-COMMIT_MARKER = 1
 GONE = {Err.UNKNOWN_TOPIC_OR_PARTITION, Err.NOT_LEADER_OR_FOLLOWER}
 OF_THE_PRODUCER = {  # refusals that say nothing of the log
     Err.INVALID_PRODUCER_EPOCH,
@@ -61,16 +59,8 @@ OF_THE_PRODUCER = {  # refusals that say nothing of the log
 }
 
 
-class Shard(Protocol):
+class Shard(Replayed, Protocol):
     """The decisions over one partition of a coordinator's topic."""
-
-    def apply(self, record: Record, producer_id: int = NO_PRODUCER) -> None:
-        """One record of the log, in its order."""
-        ...
-
-    def apply_end(self, producer_id: int, *, commit: bool) -> None:
-        """A transaction's marker in this partition."""
-        ...
 
     def on_loaded(self, now_ms: int) -> Step: ...
     def on_timer(self, timer: Timer, now_ms: int) -> Step: ...
@@ -439,7 +429,7 @@ class Edge(Generic[S]):
     async def _load(self, led: Led[S], log: PartitionLog) -> None:
         shard = self._new_shard()
         try:
-            passed_over = await self._in_thread(_replay, self.KIND, shard, log)
+            passed_over = await self._in_thread(replay, self.KIND, shard, log)
         except (BrokenRecords, LogError, OSError) as problem:  # the disk's doing
             led.failed = True
             self._log.error(
@@ -517,48 +507,6 @@ def _in_batches(decided: list[Decided]) -> Iterator[list[Decided]]:
         size += one.size
     if batch:
         yield batch
-
-
-def _replay(kind: str, shard: Shard, log: PartitionLog) -> int:
-    """Thread: the whole log into the shard. Returns how many records were of kinds that are not known here."""
-    offset = log.log_start_offset
-    end = log.log_end_offset
-    passed_over = 0
-    while offset < end:
-        data = log.read(offset, READ_BYTES, end)
-        if not data:
-            break  # compaction took the last records
-        for header, records in _batches(data, offset):
-            if header.control:
-                marker = int.from_bytes((records[0].key or b"")[2:4], "big") if records else -1
-                shard.apply_end(header.producer_id, commit=marker == COMMIT_MARKER)
-            else:
-                producer_id = header.producer_id if header.transactional else NO_PRODUCER
-                for one in records:
-                    if one.offset >= offset:
-                        passed_over += not _apply(kind, shard, one, producer_id)
-            offset = header.last_offset + 1
-    return passed_over
-
-
-def _batches(data: bytes, offset: int) -> Iterator[tuple[BatchHeader, list[LogRecord]]]:
-    """Of what was read at an offset. BrokenRecords tells up to where it was good."""
-    try:
-        for header in headers_of(data):
-            yield header, iterate(data[header.position : header.position + header.size])
-            offset = header.last_offset + 1
-    except BrokenRecords as problem:
-        raise BrokenRecords(f"from offset {offset} on: {problem}") from None
-
-
-def _apply(kind: str, shard: Shard, one: LogRecord, producer_id: int) -> bool:
-    try:
-        record = decode_record(kind, one.key or b"", one.value)
-    except DecodeError as problem:
-        raise BrokenRecords(f"the record at offset {one.offset} cannot be read: {problem}") from None
-    if record is not None:
-        shard.apply(record, producer_id)
-    return record is not None
 
 
 async def answer_of(later: Later) -> Any:

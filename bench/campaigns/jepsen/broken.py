@@ -21,6 +21,7 @@ from kbroker._core.errors import Err
 from kbroker.coordinator import runtime
 from kbroker.coordinator.frames import TRANSACTION
 from kbroker.coordinator.group.offsets import Offsets
+from kbroker.coordinator.replay import replay
 from kbroker.coordinator.step import NO_PRODUCER
 from kbroker.coordinator.txn.shard import TransactionShard
 from kbroker.storage.markers import Markers
@@ -106,12 +107,11 @@ def pending_offsets() -> None:
 
 def state() -> None:
     """A start does not read __transaction_state."""
-    replay = runtime._replay
 
     def forget(kind: str, *of: Any) -> int:
         return 0 if kind == TRANSACTION else replay(kind, *of)
 
-    _exchange(runtime, "_replay", forget)
+    _exchange(runtime, "replay", forget)
 
 
 def tails() -> None:

@@ -133,21 +133,19 @@ cdef int collect(RecordWalk *walk, list into) except -1:
     cdef int64_t offset = 0
     cdef int64_t timestamp = 0
     while walk.left > 0:
-        if next_record(walk, &record, &offset, &timestamp) != RECORD_FINE:
-            raise BrokenRecords(f"the batch at offset {walk.base_offset} does not hold the records its header counts")
+        visit(walk, &record, &offset, &timestamp)
         headers = read_headers(&record) if record.header_count > 0 else ()
         into.append(new_tuple(Record, (offset, timestamp, bytes_or_none(record.key, record.key_length),
                                        bytes_or_none(record.value, record.value_length), headers)))
     return 0
 
 
-cdef int collect_batch(const uint8_t *batch, int64_t available, Scratch *scratch, list into) except -1:
-    cdef RecordWalk walk
+cdef bytes open_batch(const uint8_t *batch, int64_t available, Scratch *scratch, RecordWalk *walk):
     cdef int failure
     cdef bytes inflated
     if check_batch(batch, available) != Err.NONE:
         raise BrokenRecords("a batch is corrupt: its length, magic or checksum is wrong")
-    failure = open_records(batch, scratch, DECOMPRESSED_BATCH_MAX_BYTES, &walk)
+    failure = open_records(batch, scratch, DECOMPRESSED_BATCH_MAX_BYTES, walk)
     if failure == NO_ENGINE and batch_codec(batch) <= CODEC_ZSTD:
         from kbroker._core.record.codecs import CodecError, decompress_fallback
         payload = (<const char *> batch)[BATCH_HEADER_BYTES:batch_size_bytes(batch)]
@@ -155,12 +153,32 @@ cdef int collect_batch(const uint8_t *batch, int64_t available, Scratch *scratch
             inflated = decompress_fallback(batch_codec(batch), payload, DECOMPRESSED_BATCH_MAX_BYTES)
         except CodecError as e:
             raise BrokenRecords(f"the batch at offset {batch_base_offset(batch)} cannot be decompressed: {e}") from e
-        begin_walk(batch, inflated, len(inflated), &walk)
-        return collect(&walk, into)
+        begin_walk(batch, inflated, len(inflated), walk)
+        return inflated
     if failure != 0:
         why = "is too large" if failure == OVER_CAP else "cannot be decompressed"
         raise BrokenRecords(f"the batch at offset {batch_base_offset(batch)} {why}")
-    return collect(&walk, into)
+    return None
+
+
+cdef int visit(RecordWalk *walk, RecordView *record, int64_t *offset, int64_t *timestamp) except -1:
+    if next_record(walk, record, offset, timestamp) != RECORD_FINE:
+        raise BrokenRecords(f"the batch at offset {walk.base_offset} does not hold the records its header counts")
+    return 0
+
+
+cdef int64_t whole_batch(const uint8_t *data, int64_t at, int64_t length) except -1:
+    cdef const uint8_t *b = data + at
+    cdef int64_t size = BATCH_HEADER_BYTES
+    if length - at >= BATCH_HEADER_BYTES:
+        size = <int64_t> <int32_t> load_be32(b + 8) + BATCH_PREFIX_BYTES
+    if size < BATCH_HEADER_BYTES:
+        raise BrokenRecords(f"the batch at byte {at} claims to be shorter than its header")
+    if size > length - at:
+        return CUT_SHORT
+    if batch_magic(b) != 2:
+        raise BrokenRecords(f"the batch at byte {at} has magic {batch_magic(b)}")
+    return size
 
 
 def batches(const uint8_t[::1] data not None, *, partial_tail: bool = False) -> list[BatchHeader]:
@@ -174,19 +192,12 @@ def batches(const uint8_t[::1] data not None, *, partial_tail: bool = False) -> 
     cdef const uint8_t *b
     cdef list found = []
     while at < length:
-        b = &data[at]
-        if length - at < BATCH_HEADER_BYTES:
-            size = BATCH_HEADER_BYTES
-        else:
-            size = <int64_t> <int32_t> load_be32(b + 8) + BATCH_PREFIX_BYTES
-        if size < BATCH_HEADER_BYTES:
-            raise BrokenRecords(f"the batch at byte {at} claims to be shorter than its header")
-        if size > length - at:
+        size = whole_batch(&data[0], at, length)
+        if size == CUT_SHORT:
             if partial_tail:
                 break
             raise BrokenRecords(f"the batch at byte {at} is cut short")
-        if batch_magic(b) != 2:
-            raise BrokenRecords(f"the batch at byte {at} has magic {batch_magic(b)}")
+        b = &data[at]
         found.append(BatchHeader(
             at, size, batch_base_offset(b), batch_leader_epoch(b), batch_magic(b), batch_crc(b), batch_attributes(b),
             batch_last_offset_delta(b), batch_base_timestamp(b), batch_max_timestamp(b), batch_producer_id(b),
@@ -205,13 +216,15 @@ def iterate(const uint8_t[::1] data not None, *, control: bool = True, partial_t
     cdef list found = []
     cdef int64_t length = data.shape[0]
     cdef int64_t position
+    cdef RecordWalk walk
     scratch = empty_scratch()
     scratch.disabled_codecs = disabled_codecs
     try:
         for header in batches(data, partial_tail=partial_tail):
             if control or not header.control:
                 position = header.position
-                collect_batch(&data[position], length - position, &scratch, found)
+                inflated = open_batch(&data[position], length - position, &scratch, &walk)
+                collect(&walk, found)
     finally:
         scratch_free(&scratch)
     return found

@@ -278,9 +278,11 @@ class Simulation:
                     assert other == client.member_id, f"{place} is read by {other} and by {client.member_id}"
 
     def check_log(self) -> None:
-        told, known = lasting(self.world.replayed()), lasting(self.world.shard)
-        assert {group_id: told.get(group_id) for group_id in known} == known, "the log tells another story"
-        assert self.world.replayed().groups.keys() == self.world.shard.groups.keys()
+        known = lasting(self.world.shard)
+        for again in (self.world.read_log(), self.world.loaded()):
+            told = lasting(again)
+            assert {group_id: told.get(group_id) for group_id in known} == known, "the log tells another story"
+            assert again.groups.keys() == self.world.shard.groups.keys()
 
     def settle(self) -> None:
         """Nothing happens any more but heartbeats; those that died time out."""

@@ -15,6 +15,13 @@ from kbroker.coordinator.timers import Timers
 START_MS = 1_000_000_000_000
 
 S = TypeVar("S", bound=Shard)
+Logged = tuple[bytes, bytes | None, int]  # key, value, producer id
+
+
+def last_of_each_key(log: list[Logged]) -> list[Logged]:
+    """What a coordinator reads of its log: what is in a transaction counts whatever comes behind it."""
+    last = {key: index for index, (key, _, producer_id) in enumerate(log) if producer_id == NO_PRODUCER}
+    return [one for index, one in enumerate(log) if one[2] != NO_PRODUCER or last[one[0]] == index]
 
 
 class Boards(Generic[S]):
@@ -23,7 +30,7 @@ class Boards(Generic[S]):
 
     def __init__(self) -> None:
         self.now_ms = START_MS
-        self.log: list[tuple[bytes, bytes | None, int]] = []  # key, value, producer id
+        self.log: list[Logged] = []
         self.timers: Timers[Timer] = Timers()
         self.steps: list[Step] = []
 
@@ -55,9 +62,20 @@ class Boards(Generic[S]):
             self.carry_out(self.shard.on_timer(due, self.now_ms))
         self.now_ms = until_ms
 
-    def replayed(self, shard: S, since: int = 0) -> S:
-        """The shard, once it has read the log from there on."""
-        for key, value, producer_id in self.log[since:]:
+    def fresh(self) -> S:
+        """A shard that has read nothing."""
+        raise NotImplementedError
+
+    def read_log(self) -> S:
+        """A shard that has read every record."""
+        return self.replayed(self.fresh(), self.log)
+
+    def loaded(self) -> S:
+        """A shard as an election makes it."""
+        return self.replayed(self.fresh(), last_of_each_key(self.log))
+
+    def replayed(self, shard: S, log: list[Logged]) -> S:
+        for key, value, producer_id in log:
             shard.apply(self._decoded(key, value), producer_id)
         return shard
 

@@ -59,7 +59,7 @@ class Stage(Boards[GroupShard]):
         self.open: set[object] = set()
         self.told: Callable[[object, Any], None] | None = None  # called with each answer
         self._uniques = 0
-        self.begin(self.read_log())
+        self.begin(self.fresh())
 
     # ---- requests ----
 
@@ -109,23 +109,28 @@ class Stage(Boards[GroupShard]):
 
     # ---- the log ----
 
-    def read_log(self) -> GroupShard:
-        return self.replayed(GroupShard(self.settings, self.topics, consumer_settings=lambda group_id: self.consumer))
+    def fresh(self) -> GroupShard:
+        return GroupShard(self.settings, self.topics, consumer_settings=lambda group_id: self.consumer)
 
     def reload(self) -> None:
         """What an election does: whoever waits is sent away, and the shard is made from the log."""
         for token in list(self.open):
             self.tell(token, NotCoordinatorError())
-        self.begin(self.read_log())
+        self.begin(self.loaded())
 
     def check_replay(self) -> None:
         """A shard made from the log is the live one, but for who is on the way into a generation."""
-        again = self.read_log()
-        assert again.offsets.__dict__ == self.shard.offsets.__dict__
-        assert set(again.groups) == set(self.shard.groups)
-        for group_id, group in self.shard.groups.items():
-            if isinstance(group, ClassicGroup) and group.state_name in SETTLED:
-                assert lasting(again.groups[group_id]) == lasting(group)
+        read, loaded = self.read_log(), self.loaded()
+        assert set(read.groups) == set(self.shard.groups)
+        assert set(loaded.groups) <= set(self.shard.groups)
+        for again in (read, loaded):
+            assert again.offsets.__dict__ == self.shard.offsets.__dict__
+            for group_id, group in self.shard.groups.items():
+                if group_id not in again.groups:
+                    assert is_bare(group), f"{group_id} is still in the log"
+                    assert not self.shard.offsets.of_group(group_id)
+                elif isinstance(group, ClassicGroup) and group.state_name in SETTLED:
+                    assert lasting(again.groups[group_id]) == lasting(group)
 
     def group(self, group_id: str) -> ClassicGroup:
         group = self.shard.groups[group_id]
@@ -133,11 +138,16 @@ class Stage(Boards[GroupShard]):
         return group
 
 
+def is_bare(group: object) -> bool:
+    """Nobody ever joined it: once its offsets are gone as well, nothing of it is left in the log."""
+    return isinstance(group, ClassicGroup) and not group.members and group.generation_id == 0
+
+
 def lasting(group: object) -> Any:
     """What of a classic group its record tells."""
     assert isinstance(group, ClassicGroup)
-    if not group.members and group.generation_id == 0:
-        return (group.state, 0)  # nobody ever joined it
+    if is_bare(group):
+        return (group.state, 0)
     record = group.generation() if group.members else None
     return (
         group.state,

@@ -27,9 +27,9 @@ class Stage(Boards[TransactionShard]):
         self.level = level
         self.errands: list[Any] = []
         self.next_id = first_id
-        self._follower, self._followed = self.read_log(), 0
+        self._follower, self._followed = self.fresh(), 0
         self._answer: Any = None
-        self.begin(self.read_log())
+        self.begin(self.fresh())
 
     # ---- requests ----
 
@@ -93,18 +93,18 @@ class Stage(Boards[TransactionShard]):
 
     # ---- the log ----
 
-    def read_log(self) -> TransactionShard:
-        return self.replayed(TransactionShard(self.settings, lambda: self.level))
+    def fresh(self) -> TransactionShard:
+        return TransactionShard(self.settings, lambda: self.level)
 
     def reload(self) -> None:
         """What an election does: errands are forgotten, and the shard is made from the log."""
         self.errands = []
-        self.begin(self.read_log())
+        self.begin(self.loaded())
         self._follower, self._followed = self.read_log(), len(self.log)
 
     def check_replay(self) -> None:
         """A shard made from the log is the live one. It is made as the log grows, and anew with each reload."""
-        self.replayed(self._follower, self._followed)
+        self.replayed(self._follower, self.log[self._followed :])
         self._followed = len(self.log)
         assert self._follower.transactions == self.shard.transactions
         assert self._follower.open_ids == self.shard.open_ids

@@ -13,9 +13,10 @@ from kbroker.coordinator.group.facts import Caller, TopicFacts
 from kbroker.coordinator.group.settings import GroupSettings
 from kbroker.coordinator.group.shard import GroupShard
 from kbroker.coordinator.re2_engine import Re2
-from kbroker.coordinator.step import Step, Timer
+from kbroker.coordinator.step import NO_PRODUCER, Step, Timer
 from kbroker.errors import KafkaError
 from kbroker.protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from kbroker.tests.unit.coordinator.boards import Logged, last_of_each_key
 from kbroker.tests.unit.coordinator.stage import lasting as classic_lasting
 
 Request = ConsumerGroupHeartbeatRequest
@@ -62,7 +63,7 @@ class World:
         self.settings = settings or ConsumerSettings(assignment_interval_ms=0)
         self.topics = KnownTopics()
         self.now_ms = 1_000_000
-        self.log: list[tuple[bytes, bytes | None]] = []
+        self.log: list[Logged] = []
         self.timers: dict[Timer, int] = {}
         self.told: Callable[[object, Any], None] | None = None  # called with answers to requests that had to wait
         self.shard = self.fresh()
@@ -74,7 +75,7 @@ class World:
     def do(self, step: Step) -> list[Any]:
         for record in step.records:
             encoded = encode_record(record)
-            self.log.append(encoded)
+            self.log.append((*encoded, NO_PRODUCER))
             decoded = decode_record(GROUP, *encoded)
             assert decoded == record
             self.shard.apply(decoded)
@@ -114,13 +115,20 @@ class World:
 
     def reload(self) -> None:
         """The coordinator starts again from its log."""
-        self.shard = self.replayed()
+        self.shard = self.loaded()
         self.timers.clear()
         self.do(self.shard.on_loaded(self.now_ms))
 
-    def replayed(self) -> GroupShard:
+    def read_log(self) -> GroupShard:
+        return self._replayed(self.log)
+
+    def loaded(self) -> GroupShard:
+        """As an election makes it."""
+        return self._replayed(last_of_each_key(self.log))
+
+    def _replayed(self, log: list[Logged]) -> GroupShard:
         shard = self.fresh()
-        for key, value in self.log:
+        for key, value, _ in log:
             record = decode_record(GROUP, key, value)
             assert record is not None
             shard.apply(record)
