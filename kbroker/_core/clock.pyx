@@ -34,6 +34,10 @@ cdef class BrokerClock:
         self.c.skew_ms = 0
         self.c.held = 0
 
+    @property
+    def is_held(self) -> bool:
+        return bool(load_int32(&self.c.held))
+
     def now_ms(self) -> int:
         return wall_ms(&self.c)
 

@@ -82,6 +82,8 @@ def _find(key: str, key_type: int, ctx: Context) -> Coordinator:
     endpoint = None if broker is None or broker.fenced else broker.endpoint(ctx.listener_name)
     if broker is None or endpoint is None:
         return _missing(key, Err.COORDINATOR_NOT_AVAILABLE)
+    if key_type == GROUP and broker.broker_id == ctx.rooms.node_id:
+        ctx.rooms.groups.note_sought(key, ctx.peer)
     return Coordinator(
         key=key, node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, error_code=Err.NONE, error_message=""
     )

@@ -130,6 +130,8 @@ class ClassicGroup:
         self.awaiting_join = 0  # members whose JoinGroup is parked
         self.initial_left_ms: int | None = None  # first rebalance of an empty group: how much longer it may wait
         self.joined_meanwhile = False  # someone came in that time, so it is worth waiting for more
+        self.expected = 0  # while a new group waits for company: so many members, or more, and
+        self.expects_until_ms = 0  # how long at most
         self.subscribed: frozenset[str] | None = None  # None: not known
         self._support: dict[str, int] = {}  # protocol -> members that speak it
 
@@ -258,7 +260,7 @@ class ClassicGroup:
 
     @property
     def all_joined(self) -> bool:
-        return self.awaiting_join == len(self.members) and not self.pending
+        return self.awaiting_join == len(self.members) >= self.expected and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -333,7 +335,7 @@ class ClassicGroup:
     def next_generation(self, now_ms: int) -> None:
         """Everyone who shall be in it has joined."""
         self.generation_id += 1
-        self.initial_left_ms, self.joined_meanwhile = None, False
+        self.initial_left_ms, self.joined_meanwhile, self.expected = None, False, 0
         self.choose()
         self.move(COMPLETING, now_ms)
         self.unsynced = set(self.members)
@@ -399,7 +401,7 @@ class ClassicGroup:
             self.move(state, value.current_state_timestamp)
         self.since_ms = value.current_state_timestamp
         self.generation_id = value.generation
-        self.initial_left_ms, self.joined_meanwhile = None, False
+        self.initial_left_ms, self.joined_meanwhile, self.expected = None, False, 0
         self.protocol_type = value.protocol_type or None
         self.protocol_name = value.protocol
         self.leader_id = value.leader if value.members else None

@@ -22,6 +22,7 @@ from kbroker.coordinator.group.classic import (
 from kbroker.coordinator.group.facts import Beating, Caller
 from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.group.settings import GroupSettings
+from kbroker.coordinator.group.sought import Sought
 from kbroker.coordinator.step import Step, Timer
 from kbroker.errors import (
     FencedInstanceIdError,
@@ -50,7 +51,8 @@ from kbroker.protocol.messages import (
 JOIN, SYNC = "classic-join", "classic-sync"
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # a client that hung up while its first JoinGroup was parked cannot be noticed
 MEMBER_ID_MAX = 32_767  # bytes of a string on the wire
-PENDING_WAIT_MS = 200  # how long a new group waits for whom it has given an id
+COMPANY_WAIT_MS = 200  # how long a new group waits for those who have an id, or have asked where its coordinator is
+QUIET_MS = 10  # if they asked, and all are there: in which nobody else asks or comes
 PENDING_ROOM = 768  # bytes that an id given out takes besides its text
 RECORD_ROOM, MEMBER_ROOM = 256, 32  # bytes around a batch of one record, and in it around a member's texts
 NO_TIMEOUT = -1
@@ -89,6 +91,7 @@ class Rebalances:
     def __init__(self, groups: dict[str, Group], settings: GroupSettings) -> None:
         self._groups = groups
         self._settings = settings
+        self._sought = Sought()
         self._given_out: dict[tuple[str, str], None] = {}  # pending ids of all groups, the oldest first
         self._given_out_bytes = 0
         self._arriving: dict[str, ClassicGroup] = {}  # groups that come back from the consumer protocol
@@ -98,6 +101,16 @@ class Rebalances:
         return self._settings.max_size
 
     # ---- JoinGroup ----
+
+    def on_sought(self, group_id: str, who: str, now_ms: int) -> Step:
+        """Somebody asks where the coordinator of this group is."""
+        self._sought.note(group_id, who, now_ms)
+        step = Step()
+        group = self._groups.get(group_id)
+        if isinstance(group, ClassicGroup) and group.expected:
+            group.expected = max(group.expected, self._sought.clients(group_id, now_ms))
+            self._await_company(step, group, now_ms)
+        return step
 
     def on_join(self, group: ClassicGroup | None, joining: Joining, now_ms: int) -> Step:
         """`group` is None if there is none of that name."""
@@ -254,11 +267,15 @@ class Rebalances:
 
     def _maybe_complete(self, step: Step, group: ClassicGroup, now_ms: int) -> None:
         if group.state == PREPARING and group.initial_left_ms is None and group.all_joined:
-            self._complete(step, group, now_ms)
+            if group.expected:
+                self._await_company(step, group, now_ms)
+            else:
+                self._complete(step, group, now_ms)
 
     def _complete(self, step: Step, group: ClassicGroup, now_ms: int) -> None:
         """Whoever has joined is in the next generation, and static members even if they have not."""
         step.disarm(Timer(JOIN, group.group_id))
+        self._sought.forget(group.group_id)
         for late in [one for one in group.members.values() if one.join_token is None and one.instance_id is None]:
             group.remove(late.member_id)
             step.disarm(late.session_timer)
@@ -453,13 +470,28 @@ class Rebalances:
             group.initial_left_ms -= delay_ms
             group.joined_meanwhile = False
             step.arm(Timer(JOIN, group.group_id), now_ms + delay_ms)
-        elif group.initial_left_ms is not None and group.pending:
-            # They have their ids and come at once. Whoever comes after the first generation stops everyone again, which
-            # those in it hear with their next heartbeat only.
+        elif group.initial_left_ms is not None and self._is_in_company(group, now_ms):
+            # Whoever comes after the first generation stops everyone again, which those in it hear with their next
+            # heartbeat only.
             group.initial_left_ms = None
-            step.arm(Timer(JOIN, group.group_id), now_ms + PENDING_WAIT_MS)
+            self._await_company(step, group, now_ms)
+        elif group.expected and not group.all_joined and now_ms < group.expects_until_ms:
+            self._await_company(step, group, now_ms)
         else:
+            group.expected = 0
             self._complete(step, group, now_ms)
+
+    def _is_in_company(self, group: ClassicGroup, now_ms: int) -> bool:
+        """Whether others are about to join a new group: they have their ids, or have asked for its coordinator."""
+        group.expects_until_ms = now_ms + COMPANY_WAIT_MS
+        clients = self._sought.clients(group.group_id, now_ms)
+        if clients > 1:
+            group.expected = max(clients, len(group.members) + len(group.pending))
+        return clients > 1 or bool(group.pending)
+
+    def _await_company(self, step: Step, group: ClassicGroup, now_ms: int) -> None:
+        until_ms = min(now_ms + QUIET_MS, group.expects_until_ms) if group.all_joined else group.expects_until_ms
+        step.arm(Timer(JOIN, group.group_id), until_ms)
 
     def on_loaded(self, step: Step, group: ClassicGroup, now_ms: int, *, rebalance: bool) -> None:
         """Nobody knows how long its members have not been heard: each gets a whole session."""

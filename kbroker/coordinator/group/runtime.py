@@ -95,6 +95,12 @@ class GroupCoordinator(Edge[GroupShard]):
         if reason:
             self._log.info(event, group=group_id, member=member_id, reason=reason[:REASON_MAX])
 
+    def note_sought(self, group_id: str, who: str) -> None:
+        """Somebody was told that the group is coordinated here. While time stands still nobody is waited for."""
+        led = self._ready(group_id)
+        if led is not None and led.shard is not None and not self._clock.is_held:
+            self._carry_out(led, led.shard.on_sought(group_id, who, self._clock.now_ms()))
+
     # ---- requests, the short way ----
     # What almost every commit and heartbeat is: plain, from a member in good standing, for partitions that are there.
     # The shard is asked the same questions, but no message is made. False: nothing has happened, and submit() is next.

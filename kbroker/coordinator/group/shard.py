@@ -156,6 +156,10 @@ class GroupShard:
         step.add(self._rebalances.on_join(None, joining, now_ms))
         return step
 
+    def on_sought(self, group_id: str, who: str, now_ms: int) -> Step:
+        """Somebody asks where the coordinator of this group is: it may be about to join. `who` is a connection."""
+        return self._rebalances.on_sought(group_id, who, now_ms)
+
     def on_sync_group(self, token: object, request: SyncGroupRequest, caller: Caller, now_ms: int) -> Step:
         group = self._found(request.group_id)
         if isinstance(group, ConsumerGroup):

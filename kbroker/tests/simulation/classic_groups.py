@@ -97,6 +97,9 @@ class Client:
 
     def join(self) -> None:
         self.phase, self.owned = JOINING, set()
+        if not self.member_id:
+            stage = self.world.stage
+            stage.carry_out(stage.shard.on_sought(GROUP, self.name, stage.now_ms))
         for _ in range(2 if self.world.chaos(0.05) else 1):
             token = self.sends("join", self.member_id, self.generation)
             request = JoinGroupRequest(

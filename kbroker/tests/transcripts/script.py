@@ -106,6 +106,11 @@ class Script:
         )
         self.stage.join(self._token(who), request, version=int(options.get("version", "9")), client_id=who)
 
+    def do_seek(self, *connections: str) -> None:
+        """FindCoordinator, on connections of these names."""
+        for one in connections:
+            self.stage.carry_out(self.stage.shard.on_sought(GROUP, one, self.stage.now_ms))
+
     def do_sync(self, who: str, *parts: str, **options: str) -> None:
         """Parts of the assignment stand as member:bytes, or as member:@0,1 for partitions of `t`."""
         assigned = [part.split(":") for part in parts]
@@ -250,6 +255,8 @@ class Script:
             words.append("members=" + ",".join(group.members))
         if group.pending:
             words.append("awaited=" + ",".join(group.pending))
+        if group.expected:
+            words.append(f"expected={group.expected}")
         return " ".join(words)
 
 
