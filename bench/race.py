@@ -69,6 +69,7 @@ GROUPS: dict[str, Work] = {
 # Transactions, in a race of their own: `--transactions`.
 SMALL, LARGE = Shape(1, 100, 1), Shape(25, 1024, 4)  # 1 x 100 B in one partition, 100 x 1 KiB over four
 OFFSETS, OLDER = replace(SMALL, group="race"), replace(SMALL, older=True)
+PACED_S = 8 / 400  # for each of eight producers: 400 a second in all, which both brokers keep up with
 TRANSACTIONS: dict[str, Work] = {
     "transactions, 1 x 100 B": transactions.commits(1, SMALL),
     "transactions, 1 x 100 B, 8 producers": transactions.commits(8, SMALL),
@@ -78,6 +79,10 @@ TRANSACTIONS: dict[str, Work] = {
     "with offsets, 1 x 100 B, 8 producers": transactions.commits(8, OFFSETS),
     "older flow, 1 x 100 B": transactions.commits(1, OLDER),
     "older flow, 1 x 100 B, 8 producers": transactions.commits(8, OLDER),
+    "transactions, 1 x 100 B, 8 producers, 400/s": transactions.commits(8, replace(SMALL, every_s=PACED_S)),
+    "transactions, 100 x 1 KiB, 8 producers, 400/s": transactions.commits(8, replace(LARGE, every_s=PACED_S)),
+    "with offsets, 1 x 100 B, 8 producers, 400/s": transactions.commits(8, replace(OFFSETS, every_s=PACED_S)),
+    "older flow, 1 x 100 B, 8 producers, 400/s": transactions.commits(8, replace(OLDER, every_s=PACED_S)),
     "librdkafka transactions, 1 x 100 B": transactions.librdkafka(1, 100),
     "librdkafka transactions, 100 x 1 KiB": transactions.librdkafka(100, 1024),
 }

@@ -134,8 +134,10 @@ Medians of {rounds} rounds, interleaved, Apache Kafka 4.3.1 warmed for {warm:g} 
 - **One more joins**: from its first JoinGroup until all 101 members have their assignments. The others ask without a
   pause whether they shall join again (`bench/crowd.py`). **500 groups** of one member each form at once. The client is
   one thread for all of them; what it takes itself stands beside.
-- **First record**: librdkafka's consumers, from subscribe() until each of them has a record of its own partition.
-- **Come and go**: for seconds; then until all that are left are in one generation, with heartbeats every 50 ms.
+- **First record**: librdkafka's consumers, from subscribe() until each of them has a record of its own partition: the
+  median of {firsts} groups a round.
+- **Come and go**: for seconds, with heartbeats every 50 ms; how long whoever joins, or joins again, waits for an
+  assignment.
 """
 TRANSACTIONS_SECTION = """\
 ## Transactions
@@ -148,17 +150,21 @@ Written by `make race-transactions`, last for commit {commit} at {at} on {cores}
 {judgement}
 
 - **Producers** on the wire, in one thread (`bench/transactors.py`): each one fills and commits a transaction and begins
-  the next at once. 1 x 100 B is one record in one partition; 100 x 1 KiB lie in four. Their flow is that of transaction
-  version 2 (KIP-890), in which batches add their partitions and each end bumps the epoch; *older flow* adds partitions
-  by a request of their own. *With offsets* a group's offset is part of each transaction.
+  the next at once, or, with 400/s, as many as that in all at an even pace. 1 x 100 B is one record in one partition;
+  100 x 1 KiB lie in four. Their flow is that of transaction version 2 (KIP-890), in which batches add their partitions
+  and each end bumps the epoch; *older flow* adds partitions by a request of their own. *With offsets* a group's offset
+  is part of each transaction.
 - **Commit** is the time from the request that ends a transaction until its answer has arrived; with librdkafka that of
-  `commit_transaction()`, which waits for the records, too.
+  `commit_transaction()`, which waits for the records, too. Eight producers without a pause commit several times as
+  often on the one broker as on the other, and one thread reads all answers: their times are compared at the even pace.
 - **Waiting**: a producer whose transaction before has not ended yet asks again after 20 ms, as Java's does.
 """
 SECTIONS = {"groups": GROUPS_SECTION, "transactions": TRANSACTIONS_SECTION}
 
 
 def write_section(kind: str, race: Race) -> None:
+    from bench.works.groups import FIRSTS
+
     text = SECTIONS[kind].format(
         **race.machine,
         commit=race.commit,
@@ -167,6 +173,7 @@ def write_section(kind: str, race: Race) -> None:
         warm=race.warm_minutes,
         table=table("Apache Kafka", race.rows),
         judgement=judgement(race),
+        firsts=FIRSTS,
     )
     put_section(kind, text)
 

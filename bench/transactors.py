@@ -1,4 +1,4 @@
-"""Transactional producers on the wire, many in one thread: each begins, fills and commits without a pause.
+"""Transactional producers on the wire, many in one thread: each begins, fills and commits at once or at a pace.
 
 The newer flow is that of transaction version 2 (KIP-890): a batch adds its partition and each end bumps the epoch. In
 the older one partitions are added by a request of their own. A producer whose transaction before has not ended yet asks
@@ -41,15 +41,17 @@ class Shape:
     partitions: int
     group: str | None = None
     older: bool = False
+    every_s: float = 0.0  # from one transaction's begin to the next one's; 0: at once
 
 
 class Transactor:
     """One producer on a connection of its own."""
 
-    def __init__(self, port: int, transactional_id: str, topic: str, shape: Shape) -> None:
+    def __init__(self, port: int, transactional_id: str, topic: str, shape: Shape, after_s: float = 0.0) -> None:
+        """`after_s`: when the first transaction begins, so that those of several producers do not all begin at once."""
         self.commits_us: list[float] = []  # from the request that ends a transaction to its answer
         self._client = Client(port)
-        self._id, self._topic, self._shape = transactional_id, topic, shape
+        self._id, self._topic, self._shape, self._after_s = transactional_id, topic, shape, after_s
         self._sequence = 0
         now = int(time.time() * 1000)
         self._records = [Record(timestamp=now, value=b"x" * shape.record_bytes)] * shape.records
@@ -107,7 +109,11 @@ class Transactor:
 
     def _live(self) -> Life:
         places = list(range(self._shape.partitions))
+        next_s = time.monotonic() + self._after_s
         while True:
+            if self._shape.every_s:
+                yield max(0.0, next_s - time.monotonic())
+                next_s = max(next_s + self._shape.every_s, time.monotonic())  # what is late is not made up for
             if self._shape.older:
                 topic = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=self._topic, partitions=places)
                 yield from self._ask(

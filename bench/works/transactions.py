@@ -11,11 +11,12 @@ from bench.works.measure import SECONDS, Figures, Meter, Work, new_name, topic
 
 
 def commits(producers: int, shape: Shape) -> Work:
-    """Producers on the wire, one transaction behind the other."""
+    """Producers on the wire, one transaction behind the other, or each at its pace."""
 
     def work(server: Server) -> Figures:
         with topic(server) as name:
-            transactors = [Transactor(server.port, new_name(), name, shape) for _ in range(producers)]
+            apart_s = shape.every_s / producers
+            transactors = [Transactor(server.port, new_name(), name, shape, i * apart_s) for i in range(producers)]
             try:
                 with Meter(server) as meter:
                     run(transactors, SECONDS)
