@@ -79,6 +79,7 @@ class Replicas:
         self._news = news
         self.upkeep.failed = news.failed
         self.upkeep.retired = news.retired
+        self.upkeep.damaged = news.damaged
         self.moves.on_moved = news.moved
         self.moves.on_failed = news.not_moved
 

@@ -40,6 +40,15 @@ class News:
                 reason=one.reason,
             )
 
+    def damaged(self, key: Key, offset: int) -> None:
+        self._lines.error(
+            "records cannot be read",
+            topic=key[0],
+            partition=key[1],
+            offset=offset,
+            reason="the segment was damaged since it was written; `kbroker doctor --deep` names the file and the place",
+        )
+
     def failed(self, what: str, problem: Exception) -> None:
         self._lines.error(what, cause=None if isinstance(problem, OSError) else problem, reason=str(problem))
 

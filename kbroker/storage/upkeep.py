@@ -32,12 +32,15 @@ InThread = Callable[..., Awaitable[Any]]
 Failed = Callable[[str, Exception], None]
 PutOffline = Callable[[retention.Key, Exception], None]
 TellRetired = Callable[[retention.Retired], None]
+TellDamaged = Callable[[retention.Key, int], None]
 
 
 class Upkeep:
     def __init__(self, config: Config, log_dirs: LogDirs, in_thread: InThread, put_offline: PutOffline) -> None:
         self.failed: Failed = lambda _what, _problem: None
         self.retired: TellRetired = lambda _retired: None
+        self.damaged: TellDamaged = lambda _key, _offset: None
+        self._told_damaged: set[retention.Key] = set()
         self._config = config
         self._log_dirs = log_dirs
         self._clock = log_dirs.clock
@@ -56,6 +59,7 @@ class Upkeep:
         flush = self._config.integer("log.flush.scheduler.interval.ms")  # by default the largest there is: never
         self._chores.every("a checkpoint", pause, self._checkpoint, first_ms=now + pause)
         self._chores.every("the flush of full segments", pause, self._flush_sealed, first_ms=now + pause)
+        self._chores.every("a look at what readers found", pause, self._tell_damaged, first_ms=now + pause)
         self._chores.every("a flush", flush, self._flush, first_ms=now + flush)
         self._chores.every("the expiry of producers", expiry, self._expire_producers, first_ms=now + expiry)
         self._chores.every("a retention check", check, self._retain, first_ms=now + first)
@@ -93,6 +97,14 @@ class Upkeep:
         logs = await self._in_thread(lambda: list(self._log_dirs.logs.items()))
         for key, problem in (await asyncio.to_thread(_flush_sealed, logs)).items():
             self._on_failed_log(key, problem)
+
+    async def _tell_damaged(self) -> None:
+        """Whoever fetches there is told again and again; whoever runs the broker once."""
+        logs = await self._in_thread(lambda: list(self._log_dirs.logs.items()))
+        found = {key: log.damaged_offset for key, log in logs if log.damaged_offset >= 0}
+        for key in found.keys() - self._told_damaged:
+            self.damaged(key, found[key])
+        self._told_damaged = set(found)
 
     async def _flush(self) -> None:
         """flush.ms: one log at a time, for each may wait long for its disk."""

@@ -3,7 +3,7 @@
 from libc.errno cimport EBADMSG
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker._core.c.prelude cimport load_int64
+from kbroker._core.c.prelude cimport load_int64, store_int64
 from kbroker._core.errors cimport KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
 from kbroker._core.limits cimport DECOMPRESSED_BATCH_MAX_BYTES
 from kbroker._core.log.files cimport pthread_mutex_lock, pthread_mutex_unlock, read_at
@@ -216,6 +216,8 @@ cdef void read_locked(Log *log, int64_t offset, int64_t bound, int64_t max_bytes
         if rc != 0:
             if is_disks_fault(rc):
                 go_offline(log, rc)
+            elif rc == -EBADMSG:
+                store_int64(&log.damaged_offset, offset)
             nothing(out, KAFKA_STORAGE_ERROR)
             return
         if out.length > 0:

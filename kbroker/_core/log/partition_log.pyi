@@ -127,6 +127,10 @@ class PartitionLog:
     @property
     def recovery_point(self) -> int: ...
     @property
+    def damaged_offset(self) -> int:
+        """Where a reader found last that no batch stands, as a file was damaged since it was settled; -1: nowhere."""
+
+    @property
     def latest_epoch(self) -> int: ...
     @property
     def offline_errno(self) -> int: ...

@@ -163,6 +163,7 @@ cdef Log *log_new(OpenFiles *files, const char *directory, size_t length) noexce
         return NULL
     log.references = 1
     log.first_unstable_offset = -1
+    log.damaged_offset = -1
     pthread_mutex_init(&log.lock, NULL)
     producers_init(&log.producers)
     if directory != NULL:
@@ -437,6 +438,10 @@ cdef class PartitionLog:
                 total += self.log.segments[i].size_bytes
             pthread_mutex_unlock(&self.log.lock)
         return total
+
+    @property
+    def damaged_offset(self):
+        return load_int64(&self.log.damaged_offset)
 
     @property
     def recovery_notes(self):

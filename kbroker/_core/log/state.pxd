@@ -89,6 +89,7 @@ cdef struct Log:
     int32_t hint_next
     ReadHint hints[8]
     uint64_t jitter_seed
+    int64_t damaged_offset          # where a reader found last that no batch stands; -1: nowhere
     int32_t note_count
     RecoveryNote *notes             # NULL: none, as of nearly every log
 

@@ -13,7 +13,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 import kbroker
+from kbroker._core.errors import Err
+from kbroker._core.record.records import batches
 from kbroker.observe.logging import BrokerLog
+from kbroker.protocol.messages import FetchRequest
+from kbroker.tests.integration.wire import Connection
 
 Start = Callable[..., kbroker.Broker]
 
@@ -24,6 +28,10 @@ class Lines:
     def __init__(self) -> None:
         self._stream = io.StringIO()
         self.log = BrokerLog("json", stream=self._stream)
+
+    def text(self) -> str:
+        """What is written by now."""
+        return self._stream.getvalue()
 
     def errors(self) -> list[dict[str, object]]:
         self.log.close()
@@ -86,3 +94,35 @@ def test_a_broker_in_a_program_tells_that_it_has_failed(start_broker: Start, tmp
     assert [line["event"] for line in lines.errors()] == [broker.failure]
     (tmp_path / "away").rename(data)
     start_broker(data)
+
+
+def test_a_reader_that_meets_damage_is_told_of_once(start_broker: Start, tmp_path: Path, lines: Lines) -> None:
+    settings = {"replica.high.watermark.checkpoint.interval.ms": 20, "log.segment.bytes": 1 << 20}
+    broker = start_broker(tmp_path, config=settings)
+    create(broker, "t", 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
+    for _ in range(30):  # one batch each, in two segments: the first is not looked at again
+        producer.produce("t", b"x" * 50_000)
+        assert producer.flush(30) == 0
+    broker.stop()
+    path = tmp_path / "t-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    second = batches(data)[1]
+    data[second.position + 8 : second.position + 12] = b"\xff" * 4
+    path.write_bytes(data)
+    broker = start_broker(tmp_path, log=lines.log, config=settings)
+    with Connection(int(broker.bootstrap_servers.rpartition(":")[2])) as connection:
+        place = FetchRequest.FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1 << 20)
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=0, topics=[FetchRequest.FetchTopic(topic="t", partitions=[place])]
+        )
+        deadline = time.monotonic() + 20
+        while "records cannot be read" not in lines.text():
+            answer = connection.ask(request, 11)
+            assert answer.responses[0].partitions[0].error_code == Err.KAFKA_STORAGE_ERROR
+            assert time.monotonic() < deadline
+        for _ in range(5):
+            connection.ask(request, 11)
+    broker.stop()
+    (line,) = lines.errors()
+    assert (line["topic"], line["partition"], line["offset"]) == ("t", 0, 1)

@@ -65,9 +65,11 @@ def test_the_index_of_a_damaged_log_still_leads_behind_the_damage(open_log: Open
     broken[header.position + 8 : header.position + 12] = b"\xff\xff\xff\xff"
     path.with_suffix(".log").write_bytes(broken)
     log = open_log(SETTLED)
+    assert log.damaged_offset == -1
     for _ in range(3):
         with pytest.raises(LogError, match="56"):
             log.read(header.base_offset, 100)
+        assert log.damaged_offset == header.base_offset
         assert iterate(log.read(0, 100))[0].offset == 0
         last = batches(data)[-1].base_offset
         assert iterate(log.read(last, 100))[0].offset == last
