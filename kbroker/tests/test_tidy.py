@@ -57,7 +57,7 @@ MAY_IMPORT = {
 # Pure rooms decide; clocks, disks, sockets and randomness live at their edges.
 PURE_ROOMS = {"cluster", "coordinator", "replication"}
 PURE_FILES = {"quorum/core.py", "quorum/votes.py"}
-EDGE_FILES = {"runtime.py", "driver.py"}
+EDGE_FILES = {"runtime.py", "replay.py", "driver.py"}
 EDGES_MAY_IMPORT = {"_core", "clock", "storage", "config", "listeners"}  # besides what their room may
 IMPURE = {"asyncio", "time", "os", "random", "socket", "threading", "logging", "secrets", "select", "subprocess"}
 
