@@ -71,8 +71,17 @@ def spark_tools() -> None:
 
 
 @pytest.fixture(scope="session")
+def broker_settings() -> dict[str, str]:
+    """What both brokers of the run are told; a folder whose scenarios need more has a fixture of this name."""
+    return _SETTINGS
+
+
+@pytest.fixture(scope="session")
 def brokers(
-    request: pytest.FixtureRequest, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    pytestconfig: pytest.Config,
+    tmp_path_factory: pytest.TempPathFactory,
+    broker_settings: dict[str, str],
 ) -> Iterator[dict[str, Broker]]:
     wanted = pytestconfig.getoption("--brokers").split(",")
     if "apache" in wanted or pytestconfig.getoption("--rehearse"):
@@ -80,13 +89,14 @@ def brokers(
     running: dict[str, Any] = {}
     try:
         if "apache" in wanted:
-            running["apache"] = ApacheKafka(tmp_path_factory.mktemp("apache"), settings=_SETTINGS).start()
+            running["apache"] = ApacheKafka(tmp_path_factory.mktemp("apache"), settings=broker_settings).start()
         if "kbroker" in wanted:
             directory = tmp_path_factory.mktemp("kbroker")
-            options = tuple(part for name, value in _SETTINGS.items() for part in ("--config", f"{name}={value}"))
-            understudy = pytestconfig.getoption("--rehearse")
-            kind = ApacheKafka(directory, settings=_SETTINGS) if understudy else KBroker(directory, options=options)
-            running["kbroker"] = kind.start()
+            options = tuple(part for name, value in broker_settings.items() for part in ("--config", f"{name}={value}"))
+            made: Any = KBroker(directory, options=options)
+            if pytestconfig.getoption("--rehearse"):
+                made = ApacheKafka(directory, settings=broker_settings)
+            running["kbroker"] = made.start()
         yield running
     finally:
         stop_leashed_clients()
