@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +15,15 @@ from spark_integration.pipeline import Settings, audit, events, kafka
 from spark_integration.pipeline import replay as again
 from spark_integration.pipeline import skew as skewed
 from spark_integration.pipeline.catalogue import publish
+from spark_integration.pipeline.fates import COUNTED, EVENTS
 from spark_integration.pipeline.run import Pipeline
 from spark_integration.pipeline.send import send_all
+from spark_integration.pipeline.store import Store
 from spark_integration.tests import proof
 from spark_integration.tests.trial import QUICK_SQL, Trial, free_port
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 COUNT = 4_000
 pytestmark = pytest.mark.timeout(900)  # two JVMs and some twenty batches, on a machine that may be busy
@@ -67,6 +70,34 @@ def test_ordinary_tools_see_no_lag_after_it_ended(trial: Trial) -> None:
 
 def test_what_failed_was_retried_after_delays_that_grow(trial: Trial) -> None:
     assert trial.check_backoff() > 0
+
+
+def test_good_records_are_counted_while_failed_ones_wait(trial: Trial) -> None:
+    """The first batch had both: it counted the ones, whatever has become of the others."""
+    fates = json.loads(Path(trial.settings.warehouse, "manifests/0.json").read_text())["fates"]
+    assert fates["retry"] > 0
+    assert fates["counted"] > COUNT // 3
+
+
+def test_a_range_that_runs_again_by_offset_or_time_equals_the_original(
+    spark: SparkSession, trial: Trial, tmp_path: Path
+) -> None:
+    """The range is what came before the driver was killed. What was live is not touched."""
+    settings, warehouse = trial.settings, Path(trial.settings.warehouse)
+    before = {path: path.stat().st_mtime_ns for path in warehouse.rglob("*")}
+    events_there = Store(spark, settings).events().where(f"first_seen_ms <= {trial.last_fed_ms[0]}")
+    original = _counted(events_there)
+    assert len(original) > COUNT // 3
+    ends = json.loads((warehouse / "checkpoint/offsets/0").read_text().splitlines()[-1])[settings.input_topic]
+    by_offset = again.by_offset(settings, dict.fromkeys(map(int, ends), -2), {int(p): at for p, at in ends.items()})
+    for name, bounds in (("offset", by_offset), ("time", again.by_time(trial.start_ms, trial.last_fed_ms[0] + 1))):
+        again.replay(spark, settings, bounds, str(tmp_path / name))
+        assert _counted(spark.read.schema(EVENTS).parquet(str(tmp_path / name / "events"))) == original
+    assert {path: path.stat().st_mtime_ns for path in warehouse.rglob("*")} == before
+
+
+def _counted(records: DataFrame) -> list[str]:
+    return sorted(row["event_id"] for row in records.where(f"fate = '{COUNTED}'").select("event_id").collect())
 
 
 def test_dead_letters_are_counted_after_repair_and_a_replay_equals_it_all(spark: SparkSession, trial: Trial) -> None:

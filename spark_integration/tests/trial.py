@@ -91,6 +91,7 @@ class Trial:
         self.settings, self.broker, self.folder = settings, broker, directory / "run"
         self.count, self.truth = count, events.Truth(settings.window_ms)
         self.start_ms = kafka.now_ms()
+        self.last_fed_ms: list[int] = []  # by the clock that the broker has too: when each feed was over
         self._log = directory / "driver.log"
         self._warehouse = Path(settings.warehouse)
         self._traffic = events.stream(count, seed, self.start_ms, self.truth)
@@ -103,7 +104,9 @@ class Trial:
 
     def feed(self, count: int) -> int:
         """So many more of the events."""
-        return send_all(self.settings, islice(self._traffic, count))
+        sent = send_all(self.settings, islice(self._traffic, count))
+        self.last_fed_ms.append(kafka.now_ms())
+        return sent
 
     @contextmanager
     def driver(self, conf: dict[str, str] | None = None, master: str | None = None) -> Iterator[Driver]:
