@@ -9,6 +9,7 @@ every record is looked at. It is by far the slowest of the three: read the broke
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -50,6 +51,7 @@ def read(spark: SparkSession, record_bytes: int, records: int) -> Work:
             filled[server.pid] = make_topic(server, PARTITIONS)
             for partition in range(PARTITIONS):
                 fill(server, filled[server.pid], record_bytes, records // PARTITIONS, partition)
+            os.sync()  # else the disk would write it back in somebody's turn
         source = spark.read.format("kafka").option("kafka.bootstrap.servers", server.bootstrap)
         frame = source.option("subscribe", filled[server.pid]).load()
         with Meter(server) as meter:
