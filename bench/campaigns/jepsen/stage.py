@@ -49,6 +49,7 @@ SETTLE_S = 120.0
 ENDING_S = 40.0
 TIMED_OUT_S = 30.0  # much longer than the transactions' timeout and how often the broker looks
 SILENT_S = 15.0  # longer than any trouble
+GHOST_S = 30.0  # how long whoever was replaced goes on, its pause included
 
 
 class Broker(Protocol):
@@ -149,7 +150,7 @@ class Stage:
         self.proxy = Proxy(lie).start()
         self.node = Node(broker, home, self.proxy, module)
         self.hung: list[str] = []  # clients that had to be killed
-        self._ghosts: list[subprocess.Popen[bytes]] = []
+        self._ghosts: dict[subprocess.Popen[bytes], float] = {}  # and since when
 
     @property
     def bootstrap(self) -> str:
@@ -179,6 +180,7 @@ class Stage:
 
         librdkafka can wait for ever for offsets it sent to a transaction, whatever the timeout and the broker.
         """
+        self._lay_ghosts()
         for actor in self.actors:
             assert actor.process is not None
             diary = actor.diaries[-1]
@@ -241,9 +243,17 @@ class Stage:
         ghost = actor.process
         assert ghost is not None
         os.kill(ghost.pid, signal.SIGSTOP)
-        self._ghosts.append(ghost)
+        self._ghosts[ghost] = time.monotonic()
         self._enter(actor)
         return ghost
+
+    def _lay_ghosts(self) -> None:
+        """Who has no transactional id is never fenced: in an hour there would be more ghosts than clients."""
+        for ghost, since in list(self._ghosts.items()):
+            if time.monotonic() - since > GHOST_S:
+                ghost.kill()
+                ghost.wait()
+                del self._ghosts[ghost]
 
     def _paused(self, pid: int, seconds: float) -> None:
         os.kill(pid, signal.SIGSTOP)
