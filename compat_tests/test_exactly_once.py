@@ -7,8 +7,6 @@ transactions aborted at random; Kafka Streams counts their words. Both go on whi
 from __future__ import annotations
 
 import json
-import subprocess
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +21,7 @@ from compat_tests.kbroker_server import KBroker
 from compat_tests.oracle import ApacheKafka, tool_command
 from compat_tests.oracle.apache import two_free_ports
 from compat_tests.plugin import Compare
+from compat_tests.telling import Telling
 from compat_tests.until import until
 
 PARTITIONS = 2
@@ -58,42 +57,20 @@ def _produce_lines(bootstrap: str, topic: str) -> None:
     assert producer.flush(WAIT_SECONDS) == 0
 
 
-class Copier:
-    """A process that tells of each transaction as a line of JSON, and ends where its input ended when it began."""
+class Copier(Telling[dict[str, Any]]):
+    """It tells of each transaction, and ends where its input ended when it began."""
 
     def __init__(self, bootstrap: str, source: str, target: str, *options: str) -> None:
-        self.events: list[dict[str, Any]] = []
-        self._process = subprocess.Popen(
-            tool_command(
-                *("transactional-message-copier", "--broker-list", bootstrap, "--transactional-id", f"{source}-copier"),
-                *("--input-topic", source, "--input-partition", "0", "--output-topic", target),
-                *("--consumer-group", f"{source}-copiers", *options),
-            ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+        command = tool_command(
+            *("transactional-message-copier", "--broker-list", bootstrap, "--transactional-id", f"{source}-copier"),
+            *("--input-topic", source, "--input-partition", "0", "--output-topic", target),
+            *("--consumer-group", f"{source}-copiers", *options),
         )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.events.append(json.loads(line))
+        super().__init__(command, json.loads)
 
     @property
     def copied(self) -> int:
-        return max((int(event["consumed"]) for event in list(self.events)), default=0)
-
-    def end(self) -> int:
-        code = self._process.wait(PATIENCE_SECONDS)
-        self._reader.join()
-        return code
-
-    def close(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        return max((int(event["consumed"]) for event in list(self.told)), default=0)
 
 
 class Committed:
@@ -180,14 +157,14 @@ def test_the_copier_copies_each_record_once(
         with ExitStack() as stack:
             copier = Copier(broker.bootstrap, source, target, *COPIED_WITH_ABORTS, *options)
             stack.callback(copier.close)
-            code = copier.end()
+            code = copier.end(PATIENCE_SECONDS)
             seen = Committed(broker.bootstrap, target)
             stack.callback(seen.close)
             copied = [[value for _, value in records] for records in seen.read_to_end()]
         assert copied == (_lines() if options else [_lines()[0], []])
         return {
             "exit": code,
-            "last words": {name: value for name, value in copier.events[-1].items() if name != "time"},
+            "last words": {name: value for name, value in copier.told[-1].items() if name != "time"},
             "copied": copied,
             "offsets": _group_offsets(broker.bootstrap, f"{source}-copiers", source),
         }
@@ -227,7 +204,7 @@ def test_words_are_counted_exactly_once_while_the_broker_is_stopped_and_killed(
                 counts.read_until(lambda: copier.copied >= LINES // 6 and len(counts) > before)  # noqa: B023
                 away()
                 broker.start()
-                codes.append(copier.end())
+                codes.append(copier.end(PATIENCE_SECONDS))
             counts.read_until(lambda: len(counts) >= 2 * 2 * LINES)
             codes.append(counter.stop())
             copied, counted = (Committed(bootstrap, topic) for topic in ("copied", "counts"))

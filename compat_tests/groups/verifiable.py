@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import tempfile
-import threading
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,54 +13,38 @@ from compat_tests.client import WAIT_SECONDS
 from compat_tests.groups.members import PARTITIONS, RECORDS, make_topic, produce_to
 from compat_tests.harness import Broker
 from compat_tests.oracle import tool_command
+from compat_tests.telling import Telling
 from compat_tests.until import until
 
 MORE = 2 * PARTITIONS
 
 
-class VerifiableConsumer:
-    """One process. Its events are read as they come; what follows from them is told here."""
+class VerifiableConsumer(Telling[dict[str, Any]]):
+    """One process, and what follows from the events it tells."""
 
     def __init__(self, broker: Broker, topic: str, protocol: str) -> None:
-        self.events: list[dict[str, Any]] = []
         with tempfile.NamedTemporaryFile("w", suffix=".properties", delete=False) as file:
             file.write("heartbeat.interval.ms=200\n" if protocol == "classic" else "\n")
         self._settings = Path(file.name)
-        self._process = subprocess.Popen(
-            tool_command(
-                *("kafka-verifiable-consumer", "--bootstrap-server", broker.bootstrap, "--topic", topic),
-                *("--group-id", f"g-{topic}", "--group-protocol", protocol, "--reset-policy", "earliest"),
-                *("--command-config", file.name),
-            ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+        command = tool_command(
+            *("kafka-verifiable-consumer", "--bootstrap-server", broker.bootstrap, "--topic", topic),
+            *("--group-id", f"g-{topic}", "--group-protocol", protocol, "--reset-policy", "earliest"),
+            *("--command-config", file.name),
         )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.events.append(json.loads(line))
+        super().__init__(command, json.loads)
 
     def stop(self) -> int:
-        """SIGTERM: it leaves its group and says so."""
-        self._process.send_signal(signal.SIGTERM)
-        code = self._process.wait(WAIT_SECONDS)
-        self._reader.join()
-        self._settings.unlink(missing_ok=True)
-        return code
+        """It leaves its group and says so."""
+        self.ask_to_end()
+        return self.end(WAIT_SECONDS)
 
     def close(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        super().close()
         self._settings.unlink(missing_ok=True)
 
     def owns(self) -> set[int]:
         owned: set[int] = set()
-        for event in list(self.events):
+        for event in list(self.told):
             named = {one["partition"] for one in event.get("partitions", [])}
             if event["name"] == "partitions_assigned":
                 owned |= named
@@ -74,7 +55,7 @@ class VerifiableConsumer:
     def ranges(self) -> dict[int, list[tuple[int, int]]]:
         """Per partition, first and last offset of what was read at a time."""
         found: dict[int, list[tuple[int, int]]] = {}
-        for event in list(self.events):
+        for event in list(self.told):
             if event["name"] == "records_consumed":
                 assert event["count"] == sum(one["count"] for one in event["partitions"]), event
                 for one in event["partitions"]:
@@ -92,7 +73,7 @@ class VerifiableConsumer:
     def committed(self) -> dict[int, int]:
         """The last offset that the broker took, by partition."""
         taken: dict[int, int] = {}
-        for event in list(self.events):
+        for event in list(self.told):
             if event["name"] == "offsets_committed":
                 assert event["success"], event
                 taken.update({one["partition"]: one["offset"] for one in event["offsets"]})
@@ -131,6 +112,6 @@ def a_group_of_verifiable_consumers(broker: Broker, topic: str, protocol: str) -
         "read": sorted([*place, times] for place, times in read.items()),
         "taken over": taken_over,
         "exit codes": codes,
-        "said": sorted({event["name"] for event in [*first.events, *second.events]}),
-        "last words": [one.events[-1]["name"] for one in (first, second)],
+        "said": sorted({event["name"] for event in [*first.told, *second.told]}),
+        "last words": [one.told[-1]["name"] for one in (first, second)],
     }

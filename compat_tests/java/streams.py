@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import threading
 from functools import lru_cache
 from pathlib import Path
 
 from compat_tests.oracle.jars import KAFKA_VERSION, compiled, java, kafka_class_path, maven_jars, quick_start
+from compat_tests.telling import Telling
 from compat_tests.until import until
 
 _SOURCE = Path(__file__).with_name("WordCount.java")
@@ -22,41 +21,19 @@ def _class_path() -> str:
     return f"{kafka_class_path()}:{streams / '*'}"
 
 
-class WordCount:
-    """See WordCount.java. What it says is kept in `told`."""
+class WordCount(Telling[str]):
+    """See WordCount.java."""
 
     def __init__(self, bootstrap: str, application: str, input_topic: str, output_topic: str, directory: Path) -> None:
         classes = compiled(_SOURCE, _class_path())
         options = ("-Xmx512M", *quick_start(f"{_SOURCE.stem}-{classes.stem}"), "-Dlog4j2.level=OFF")
         arguments = (bootstrap, application, input_topic, output_topic, str(directory))
-        self.told: list[str] = []
-        self._process = subprocess.Popen(
-            [java(), *options, "-cp", f"{_class_path()}:{classes}", _SOURCE.stem, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.told.append(line.rstrip())
+        super().__init__([java(), *options, "-cp", f"{_class_path()}:{classes}", _SOURCE.stem, *arguments], str)
 
     def await_running(self) -> None:
         until(lambda: "RUNNING" in self.told, _PATIENCE_SECONDS)
 
     def stop(self) -> int:
         """Its exit code, once it has left its group."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        code = self._process.wait(_PATIENCE_SECONDS)
-        self._reader.join()
-        return code
-
-    def close(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        self.end_input()
+        return self.end(_PATIENCE_SECONDS)
