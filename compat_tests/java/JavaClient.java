@@ -1,5 +1,5 @@
 // The Java client on a leash: one JSON command a line on stdin, one JSON answer a line on stdout.
-// Run from source (java -cp ... JavaClient.java). Bytes travel as base64 text, null as null.
+// Bytes travel as base64 text, null as null.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;

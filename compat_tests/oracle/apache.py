@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import random
 import socket
 import subprocess
 import tempfile
@@ -20,6 +21,8 @@ from compat_tests.oracle.jars import java, kafka_class_path, quick_start
 # them, does not claim them, so the judge goes without as well.
 _FEATURES = ("--feature", "eligible.leader.replicas.version=0")
 _STARTED = "Kafka Server started"
+_PORTS = range(16_000, 32_000)
+_WORKERS_MOST = 16
 _STOP_SECONDS = 60
 _START_SECONDS = 120
 # What Kafka's own start script gives the JVM: for a race. Tests go without, on a JVM quick to start and light.
@@ -209,11 +212,24 @@ def random_uuid() -> str:
 
 
 def two_free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as two:
-        for held in (one, two):
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            held.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], two.getsockname()[1]
+    """For a broker that binds them seconds later. The system itself gives nobody ports below its own range.
+
+    Each worker of a run has others to choose from.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    mine = range(_PORTS.start + worker % _WORKERS_MOST, _PORTS.stop, _WORKERS_MOST)
+    free = (port for port in random.sample(mine, len(mine)) if _is_free(port))
+    return next(free), next(free)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            held.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def scratch_directory(prefix: str) -> Path:

@@ -9,6 +9,9 @@ import re
 import shutil
 import subprocess
 import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,6 +29,15 @@ def cache_directory() -> Path:
     """XDG_CACHE_HOME/kbroker where that is set, else .cache in the repository."""
     xdg = os.environ.get("XDG_CACHE_HOME")
     return Path(xdg) / "kbroker" if xdg else REPOSITORY_ROOT / ".cache"
+
+
+@contextmanager
+def one_at_a_time(name: str) -> Iterator[None]:
+    """Two test runs, or two workers of one, may start at once: one makes what is missing, the other finds it made."""
+    cache_directory().mkdir(parents=True, exist_ok=True)
+    with open(cache_directory() / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @lru_cache(maxsize=1)
@@ -52,9 +64,7 @@ def maven_jars(pom: Path, name: str) -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise MissingToolError("mvn is not installed")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with open(target.parent / f"{name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two test runs may start at once; one fills, the other finds it filled
+    with one_at_a_time(name):
         if done.exists() and done.read_text() == pom.read_text():
             return target
         shutil.rmtree(target, ignore_errors=True)
@@ -90,8 +100,9 @@ def quick_start(main_class: str) -> list[str]:
     """
     archives = cache_directory() / f"apache-kafka-{KAFKA_VERSION}-classes"
     archives.mkdir(parents=True, exist_ok=True)
-    archive = archives / f"{main_class}.jsa"
-    share = f"-XX:SharedArchiveFile={archive}" if archive.exists() else f"-XX:ArchiveClassesAtExit={archive}"
+    archive = _archive(archives, main_class)
+    own = archives / f"{main_class}.{uuid.uuid4().hex}.jsa-made"
+    share = f"-XX:SharedArchiveFile={archive}" if archive.exists() else f"-XX:ArchiveClassesAtExit={own}"
     # What the JVM has to say about archives would stand on stdout, among the answers.
     return [
         "-XX:+UseSerialGC",
@@ -101,6 +112,26 @@ def quick_start(main_class: str) -> list[str]:
         "-Xlog:disable",
         "-Xlog:all=error:stderr",
     ]
+
+
+def _archive(archives: Path, main_class: str) -> Path:
+    """Where the archive of a class is, or will be: JVMs that exit at the same moment each write one of their own.
+
+    The first that is whole is taken. A JVM writes the header last; until then zeros stand in its place.
+    """
+    archive = archives / f"{main_class}.jsa"
+    for made in archives.glob(f"{main_class}.*.jsa-made"):
+        with suppress(FileNotFoundError):  # another process is at it, too
+            if archive.exists():
+                made.unlink()
+            elif _begins(made):
+                made.rename(archive)
+    return archive
+
+
+def _begins(archive: Path) -> bool:
+    with archive.open("rb") as file:
+        return file.read(4).strip(b"\0") != b""
 
 
 @lru_cache(maxsize=1)
