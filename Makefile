@@ -3,6 +3,7 @@ VENV   ?= .venv
 PYTHON ?= python3
 PY      = $(VENV)/bin/python
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
+WORKERS ?= 2
 PORT   ?= 9092
 TIMES  := build/layer-seconds.txt
 SHORT_PLAYS := aborts or commits or undone_offsets
@@ -57,7 +58,7 @@ unit: build      ## unit, golden, property and tidy tests
 	$(PY) -m pytest kbroker/tests bench/campaigns -n $(JOBS)
 
 compat: build    ## real clients; every scenario also on Apache Kafka
-	$(PY) -m pytest compat_tests --ignore compat_tests/spark --write-table
+	$(PY) -m pytest compat_tests --ignore compat_tests/spark --write-table -n $(WORKERS)
 
 spark: build     ## PySpark through format("kafka"): every scenario on kbroker, the connector, the fixtures, the pipeline
 	$(PY) -m pytest compat_tests/spark spark_integration --brokers kbroker

@@ -32,6 +32,12 @@ class Results:
     def add(self, row: Row) -> None:
         self.rows[row.client, row.scenario] = row
 
+    def taken(self) -> Results:
+        """What there was; nothing is left."""
+        taken = Results(self.rows, self.client_versions)
+        self.rows, self.client_versions = {}, {}
+        return taken
+
 
 class DiffersError(AssertionError):
     """The brokers gave two answers."""
