@@ -15,6 +15,7 @@ const { installCodecs } = require("./codecs");
 const { aboutMember } = require("./members");
 
 const WAIT_MS = 30_000;
+const OFFSET_OUT_OF_RANGE = 1;
 const TYPES = {
   none: CompressionTypes.None,
   gzip: CompressionTypes.GZIP,
@@ -28,11 +29,13 @@ const bytes = (told) => (told == null ? null : Buffer.from(told, "base64"));
 
 let watched = null;
 
-function client(asked) {
+// What it logs as an error is told to `heard`, and to nobody else.
+function client(asked, heard = () => {}) {
   return new Kafka({
     clientId: "kafkajs",
     brokers: [asked.bootstrap],
-    logLevel: logLevel.NOTHING,
+    logLevel: logLevel.ERROR,
+    logCreator: () => ({ log }) => heard(log.message),
     retry: { retries: 5, initialRetryTime: 50 },
   });
 }
@@ -116,7 +119,8 @@ function told(message) {
 
 // kafkajs consumes in groups only: a group of its own, which begins where the scenario says.
 async function consume(asked, polling) {
-  const consumer = client(asked).consumer({
+  let heard;
+  const consumer = client(asked, (message) => heard(message)).consumer({
     groupId: `reader-${randomUUID()}`,
     readUncommitted: !asked.committed,
     maxBytesPerPartition: 4 << 20,
@@ -126,6 +130,12 @@ async function consume(asked, polling) {
   let done;
   const finished = new Promise((resolve, reject) => {
     done = resolve;
+    // It would begin anew at the start of the partition, and has no event for that.
+    heard = (message) => {
+      if (message.startsWith("Offset out of range")) {
+        reject(Object.assign(new Error(message), { code: OFFSET_OUT_OF_RANGE }));
+      }
+    };
     setTimeout(() => reject(new Error(`${records.length} of ${asked.count} arrived`)), WAIT_MS).unref();
     consumer.on(consumer.events.CRASH, ({ payload }) => payload.restart || reject(payload.error));
   });
