@@ -13,7 +13,22 @@ import pytest
 # Tests that share a server of their file's stay together. Every other is done by whoever is free.
 _TOGETHER = ("test_transactions.py", "test_data_directory.py", "test_decay.py", "test_consumer_protocol.py")
 # What takes longest is begun first: begun late, it would keep one worker busy while the others have nothing left to do.
-_FIRST: tuple[str, ...] = ()
+_FIRST = (
+    "test_exactly_once.py",
+    "test_unclean_directory.py",
+    "test_consumer_protocol.py",
+    "test_transactions.py",
+    "test_transaction_state.py",
+    "test_log_dirs.py",
+    "test_metadata_log.py",
+    "test_data_directory.py",
+    "test_decay.py",
+    "test_tools.py",
+    "test_restart.py",
+    "test_retention.py",
+    "test_strays.py",
+    "test_group_tools.py",
+)
 
 
 def in_a_worker(config: pytest.Config) -> bool:
