@@ -21,6 +21,8 @@ from compat_tests.oracle.jars import java, kafka_class_path, quick_start
 # them, does not claim them, so the judge goes without as well.
 _FEATURES = ("--feature", "eligible.leader.replicas.version=0")
 _STARTED = "Kafka Server started"
+_BOOTSTRAP = "bootstrap.checkpoint"
+_formatted: list[bytes] = []  # that file, as Kafka's tool wrote it: a JVM less for each of dozens of brokers
 _PORTS = range(16_000, 32_000)
 _WORKERS_MOST = 16
 _STOP_SECONDS = 60
@@ -101,8 +103,7 @@ class ApacheKafka:
         logging = self.directory / "log4j2.properties"
         logging.write_text(_LOGGING)
         if not (self.data_directory / "meta.properties").exists():
-            asked = ("format", "-t", random_uuid(), "-c", str(properties), *_FEATURES)
-            self._format([*_jvm("kafka.tools.StorageTool", logging), *asked])
+            self._format(properties, logging)
         self.spawned_at = time.monotonic()
         self._process = subprocess.Popen(
             [*_jvm("kafka.Kafka", logging, self._jvm_options), str(properties)],
@@ -152,10 +153,23 @@ class ApacheKafka:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _format(self, command: list[str]) -> None:
+    def _format(self, properties: Path, logging: Path) -> None:
+        """By Kafka's tool, the first time. What it wrote serves the next as well, under ids of their own."""
+        alone = "log.dirs" not in self._settings  # several directories have to know of each other
+        if alone and _formatted:
+            self.data_directory.mkdir(parents=True, exist_ok=True)
+            ids = {"cluster.id": random_uuid(), "directory.id": random_uuid(), "node.id": str(self.node_id)}
+            meta = "".join(f"{name}={value}\n" for name, value in {"version": "1", **ids}.items())
+            (self.data_directory / _BOOTSTRAP).write_bytes(_formatted[0])
+            (self.data_directory / "meta.properties").write_text(meta)
+            return
+        asked = ("format", "-t", random_uuid(), "-c", str(properties), *_FEATURES)
+        command = [*_jvm("kafka.tools.StorageTool", logging), *asked]
         formatted = subprocess.run(command, capture_output=True, text=True, check=False)
         if formatted.returncode != 0:
             raise AssertionError(f"Apache Kafka could not format its directory:\n{formatted.stdout}{formatted.stderr}")
+        if alone:
+            _formatted.append((self.data_directory / _BOOTSTRAP).read_bytes())
 
     def _await_started(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
