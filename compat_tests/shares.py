@@ -13,6 +13,7 @@ import pytest
 # Tests that share a server of their file's stay together. Every other is done by whoever is free.
 _TOGETHER = ("test_transactions.py", "test_data_directory.py", "test_decay.py", "test_consumer_protocol.py")
 # What takes longest is begun first: begun late, it would keep one worker busy while the others have nothing left to do.
+# Hundreds of short tests come last, for the same reason.
 _FIRST = (
     "test_exactly_once.py",
     "test_unclean_directory.py",
@@ -29,6 +30,7 @@ _FIRST = (
     "test_strays.py",
     "test_group_tools.py",
 )
+_LAST = ("test_wire.py", "test_clients.py")
 
 
 def in_a_worker(config: pytest.Config) -> bool:
@@ -36,8 +38,8 @@ def in_a_worker(config: pytest.Config) -> bool:
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    ranks = {file: rank for rank, file in enumerate(_FIRST)}
-    items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
+    ranks = {file: rank for rank, file in enumerate([*_FIRST, "any other", *_LAST])}
+    items.sort(key=lambda item: ranks.get(item.path.name, ranks["any other"]))
 
 
 def scheduling(config: pytest.Config, log: object) -> Any:
