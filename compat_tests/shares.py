@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 # Tests that share a server of their file's stay together. Every other is done by whoever is free.
-_TOGETHER = ("test_transactions.py", "test_data_directory.py", "test_decay.py", "test_consumer_protocol.py")
+TOGETHER = ("test_transactions.py", "test_data_directory.py", "test_decay.py", "test_consumer_protocol.py")
 # What takes longest is begun first: begun late, it would keep one worker busy while the others have nothing left to do.
 # Hundreds of short tests come last, for the same reason.
-_FIRST = (
+FIRST = (
     "test_exactly_once.py",
     "test_unclean_directory.py",
     "test_consumer_protocol.py",
@@ -30,7 +30,7 @@ _FIRST = (
     "test_strays.py",
     "test_group_tools.py",
 )
-_LAST = ("test_wire.py", "test_clients.py")
+LAST = ("test_wire.py", "test_clients.py")
 
 
 def in_a_worker(config: pytest.Config) -> bool:
@@ -38,7 +38,7 @@ def in_a_worker(config: pytest.Config) -> bool:
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    ranks = {file: rank for rank, file in enumerate([*_FIRST, "any other", *_LAST])}
+    ranks = {file: rank for rank, file in enumerate([*FIRST, "any other", *LAST])}
     items.sort(key=lambda item: ranks.get(item.path.name, ranks["any other"]))
 
 
@@ -48,7 +48,7 @@ def scheduling(config: pytest.Config, log: object) -> Any:
     class Shares(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return file if file.endswith(_TOGETHER) else nodeid
+            return file if file.endswith(TOGETHER) else nodeid
 
     config.option.loadscopereorder = False  # by the number of tests, which says nothing of their time
     return Shares(config, log)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.oracle.jars import REPOSITORY_ROOT
+from compat_tests.shares import FIRST, LAST, TOGETHER
 
 _TESTS = """
 import pytest
@@ -35,6 +36,7 @@ def test_fails_the_first_time(number: int, run_directory, topic: str, results: R
     assert last != topic
 """
 _SPREAD = {"one process": ("-n", "0"), "no xdist": ("-p", "no:xdist"), "two workers": ("-n", "2")}
+_OWN_SERVER = re.compile(r"^@pytest\.fixture\(scope=\"module\"", re.MULTILINE)
 _RUN_AGAIN = re.compile(r"run once more: test_some\.py::(\S+)")
 
 
@@ -64,3 +66,12 @@ def test_three_are_run_once_more_and_all_is_told(spread: str, tmp_path: Path) ->
     assert re.findall(r"\| (scenario \d+) \|", table) == [f"scenario {number}" for number in range(20)]
     assert re.findall(r"^\| (\d) \|", table, re.MULTILINE) == ["0", "1", "2"]
     assert "client 1.0" in table
+
+
+def test_files_are_shared_out_by_names_that_exist() -> None:
+    files = {path.name: path.read_text() for path in (REPOSITORY_ROOT / "compat_tests").rglob("test_*.py")}
+    own = {
+        name for name, text in files.items() if re.search(r"^@pytest\.fixture\(scope=\"module\"", text, re.MULTILINE)
+    }
+    assert own == set(TOGETHER), "files whose tests share a server"
+    assert set(FIRST) | set(LAST) <= files.keys()
