@@ -29,6 +29,7 @@ _SETTINGS = {
 }
 _RESULTS = pytest.StashKey[Results]()  # of the test that runs; its reports take them along
 _PLACE = pytest.StashKey[int]()  # of a test among all that were collected
+_AGAIN = pytest.StashKey[str]()  # of a test that is run once more
 _RUN_DIRECTORY = pytest.StashKey[Path]()  # of the whole run, of however many processes
 _UNSTEADY_MOST = 3  # of the hundreds of a run; with more of them something is wrong, and the run fails
 _TOLD = "compat"
@@ -153,6 +154,12 @@ def topic(request: pytest.FixtureRequest) -> str:
     return f"t{next(_numbers)}-{words}"[:120]
 
 
+@pytest.fixture
+def again(request: pytest.FixtureRequest) -> str:
+    """For names that a test gives by itself, on brokers that outlive it: another ending when it is run once more."""
+    return request.node.stash.get(_AGAIN, "")  # type: ignore[no-any-return]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
     """A test that fails is run once more, with a topic of another name.
@@ -164,6 +171,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
     failed = next((report for report in reports if report.when == "call" and report.failed), None)
     if failed is not None and one_of_few(item.config.stash[_RUN_DIRECTORY], "run-once-more", _UNSTEADY_MOST):
+        item.stash[_AGAIN] = "-again"
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
         _tell(reports[0], item, failure=failed.longreprtext)
     for report in reports:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,8 @@ def pair(
         yield running
 
 
-def _tell(name: str, broker: Broker) -> dict[str, Any]:
-    story = Story(broker, name.replace(" ", "-"))
+def _tell(name: str, broker: Broker, again: str = "") -> dict[str, Any]:
+    story = Story(broker, name.replace(" ", "-") + again)
     try:
         {**TALES, **MIGRATIONS, **POLICIES}[name](story)
         story.talk.say("written", story.written())
@@ -67,15 +68,16 @@ def _tell(name: str, broker: Broker) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", list(TALES))
-def test_a_tale_is_answered_and_written_alike(name: str, pair: dict[str, Broker], results: Results) -> None:
-    compare(results, "wire ConsumerGroupHeartbeat", name, pair, lambda broker: _tell(name, broker), together=True)
+def test_a_tale_is_answered_and_written_alike(name: str, pair: dict[str, Broker], results: Results, again: str) -> None:
+    tell = partial(_tell, name, again=again)
+    compare(results, "wire ConsumerGroupHeartbeat", name, pair, tell, together=True)
 
 
 @pytest.mark.parametrize("name", list(MIGRATIONS))
 def test_a_group_of_both_protocols_is_answered_and_written_alike(
-    name: str, pair: dict[str, Broker], results: Results
+    name: str, pair: dict[str, Broker], results: Results, again: str
 ) -> None:
-    compare(results, "wire group migration", name, pair, lambda broker: _tell(name, broker))
+    compare(results, "wire group migration", name, pair, partial(_tell, name, again=again))
 
 
 def test_a_restart_in_the_middle_is_survived_alike(

@@ -27,13 +27,14 @@ def test_compares(number: int, results: Results, request: pytest.FixtureRequest)
     results.add(Row(f"wire {number % 3}", f"v1, case {number}", "same"))
 
 @pytest.mark.parametrize("number", range(5))
-def test_fails_the_first_time(number: int, run_directory, topic: str, results: Results) -> None:
+def test_fails_the_first_time(number: int, run_directory, topic: str, results: Results, again: str) -> None:
     before = run_directory / f"before-{number}"
     last = before.read_text() if before.exists() else ""
     before.write_text(topic)
     results.add(Row("unsteady", f"of {number}", "same" if last else "differs"))
     assert last, f"first failure of {number}"
     assert last != topic
+    assert again == "-again"
 """
 _SPREAD = {"one process": ("-n", "0"), "no xdist": ("-p", "no:xdist"), "two workers": ("-n", "2")}
 _OWN_SERVER = re.compile(r"^@pytest\.fixture\(scope=\"module\"", re.MULTILINE)

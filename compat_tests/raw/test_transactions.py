@@ -178,9 +178,11 @@ STORIES: list[Callable[[Story], None]] = [
 
 
 @pytest.mark.parametrize("tell", STORIES, ids=lambda one: one.__name__)
-def test_a_log_with_transactions(tell: Callable[[Story], None], results: Results, lenient: dict[str, Broker]) -> None:
+def test_a_log_with_transactions(
+    tell: Callable[[Story], None], results: Results, lenient: dict[str, Broker], again: str
+) -> None:
     def run(broker: Broker) -> dict[str, Any]:
-        talk = Talk(broker.bootstrap, tell.__name__.replace("_", "-"))
+        talk = Talk(broker.bootstrap, tell.__name__.replace("_", "-") + again)
         try:
             tell(Story(talk))
         finally:
@@ -190,9 +192,9 @@ def test_a_log_with_transactions(tell: Callable[[Story], None], results: Results
     compare(results, "transactions", tell.__name__.replace("_", " "), lenient, run)
 
 
-def test_aborted_transactions_of_several_segments(results: Results, lenient: dict[str, Broker]) -> None:
+def test_aborted_transactions_of_several_segments(results: Results, lenient: dict[str, Broker], again: str) -> None:
     def run(broker: Broker) -> dict[str, Any]:
-        talk = Talk(broker.bootstrap, "several-segments")
+        talk = Talk(broker.bootstrap, f"several-segments{again}")
         try:
             several_segments(Story(talk, configs={"segment.bytes": "1048576"}))
         finally:
@@ -202,11 +204,11 @@ def test_aborted_transactions_of_several_segments(results: Results, lenient: dic
     compare(results, "transactions", "several segments", lenient, run)
 
 
-def test_a_long_poll_waits_for_what_is_committed(results: Results, lenient: dict[str, Broker]) -> None:
+def test_a_long_poll_waits_for_what_is_committed(results: Results, lenient: dict[str, Broker], again: str) -> None:
     """An uncommitted batch does not end the wait of a reader at read_committed; the marker does."""
 
     def run(broker: Broker) -> list[Any]:
-        talk = Talk(broker.bootstrap, "long-poll")
+        talk = Talk(broker.bootstrap, f"long-poll{again}")
         story = Story(talk)
         waits = {}
         for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
@@ -229,12 +231,12 @@ def test_a_long_poll_waits_for_what_is_committed(results: Results, lenient: dict
 
 
 def test_a_hanging_transaction_is_found_and_ended_with_kafkas_tool(
-    results: Results, lenient: dict[str, Broker]
+    results: Results, lenient: dict[str, Broker], again: str
 ) -> None:
     """No coordinator knows of it, so nobody else will ever end it (KIP-664)."""
 
     def run(broker: Broker) -> dict[str, Any]:
-        talk = Talk(broker.bootstrap, "hanging")
+        talk = Talk(broker.bootstrap, f"hanging{again}")
         # The tool looks for those who have been open longer than a transaction may: by the records' own time.
         story = Story(talk)
         story.put("plain", batch(9, 0, 0, plain=True), transactional_id=None)

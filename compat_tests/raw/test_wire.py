@@ -53,9 +53,9 @@ _MODULES = (
 _MATRIX = [(api, version) for api in SERVED for version in versions_of(api)]
 
 
-def _hold(case: Case, version: int, broker: Broker) -> dict[str, Any]:
+def _hold(case: Case, version: int, again: str, broker: Broker) -> dict[str, Any]:
     words = re.sub(r"[^a-z0-9]+", "-", f"{case.api}-{version}-{case.name}".lower())
-    talk = Talk(broker.bootstrap, words[:90])
+    talk = Talk(broker.bootstrap, words[:90] + again)
     try:
         case.run(talk, version)
     finally:
@@ -65,14 +65,15 @@ def _hold(case: Case, version: int, broker: Broker) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("api", "version"), _MATRIX, ids=[f"{api}-v{version}" for api, version in _MATRIX])
 def test_an_answer_on_the_wire_is_the_same(
-    api: str, version: int, results: Results, brokers: dict[str, Broker]
+    *, api: str, version: int, results: Results, brokers: dict[str, Broker], again: str
 ) -> None:
     cases = [case for case in CASES if case.api == api and version in case.versions]
     assert cases, f"no case for {api} v{version}"
     failures = []
     for case in cases:
         try:
-            compare(results, f"wire {api}", f"v{version}, {case.name}", brokers, partial(_hold, case, version))
+            hold = partial(_hold, case, version, again)
+            compare(results, f"wire {api}", f"v{version}, {case.name}", brokers, hold)
         except DiffersError as differs:
             failures.append(str(differs))
         except Exception as error:
