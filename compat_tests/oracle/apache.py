@@ -38,7 +38,8 @@ KAFKAS_OWN_JVM = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-# Only the start-up sentence is wanted from INFO; everything else of interest is a warning.
+# Only the start-up sentence is wanted from INFO; everything else of interest is a warning. How long the controller took
+# for an event is the machine's affair.
 _LOGGING = """\
 rootLogger.level=WARN
 rootLogger.appenderRef.out.ref=out
@@ -50,6 +51,8 @@ logger.started.name=kafka.server.KafkaRaftServer
 logger.started.level=INFO
 logger.shutdown.name=org.apache.kafka.server.util
 logger.shutdown.level=ERROR
+logger.slow.name=org.apache.kafka.controller.EventPerformanceMonitor
+logger.slow.level=OFF
 """
 
 
