@@ -176,9 +176,13 @@ class FakeGroups:
 
     def __init__(self) -> None:
         self.reasons: list[tuple[str, str, str, str | None]] = []
+        self.sought: list[tuple[str, str]] = []
 
     def note_reason(self, event: str, group_id: str, member_id: str, reason: str | None) -> None:
         self.reasons.append((event, group_id, member_id, reason))
+
+    def note_sought(self, group_id: str, who: str) -> None:
+        self.sought.append((group_id, who))
 
     def partition_of(self, group_id: str) -> int | None:
         return None

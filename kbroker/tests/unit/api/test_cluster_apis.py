@@ -13,7 +13,7 @@ from kbroker.protocol.messages import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
-from kbroker.tests.unit.api.desk import Desk, registration
+from kbroker.tests.unit.api.desk import Desk, FakeGroups, registration
 
 TOPIC, BROKER = 2, 4
 
@@ -139,6 +139,16 @@ def test_an_internal_topic_has_segments_as_asked_but_no_smaller_than_a_topic_may
 def test_find_coordinator_answers_every_key(version: int) -> None:
     answer = Desk().ask(FindCoordinatorRequest(coordinator_keys=["g", "h"], key_type=1), version)
     assert [(one.key, one.error_code, one.node_id) for one in answer.coordinators] == [("g", 0, 1), ("h", 0, 1)]
+
+
+def test_the_coordinator_of_a_group_hears_who_asked_for_it() -> None:
+    groups = FakeGroups()
+    desk = Desk(groups)
+    desk.ask(FindCoordinatorRequest(key="g", key_type=0), 3)
+    desk.ask(FindCoordinatorRequest(coordinator_keys=["h", "i"], key_type=0), 4)
+    desk.ask(FindCoordinatorRequest(key="tx", key_type=1), 3)
+    assert [group for group, _ in groups.sought] == ["g", "h", "i"]
+    assert {who.rpartition(":")[0] for _, who in groups.sought} == {"127.0.0.1"}
 
 
 def test_find_coordinator_refuses_unknown_key_types_and_malformed_share_keys() -> None:
