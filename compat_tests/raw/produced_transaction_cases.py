@@ -152,3 +152,25 @@ def transaction_after_transaction(talk: Talk, version: int) -> None:
         sequence += 2
     writer.log("log")
     writer.log("everything", 0)
+
+
+@case("Produce", versions=[11])
+def a_sequence_number_given_to_another_record(talk: Talk, version: int) -> None:
+    """As librdkafka does when it aborts before it has heard of a record: the next one is taken for that one."""
+    writer = Writer(talk, version)
+    producer = writer.producer
+    producer.begin(writer.topic)
+    writer.put("its answer is lost", (0, writer.batch(0)))
+    producer.end(False, 3)
+    producer.begin(writer.topic)
+    other = Batch(
+        (Rec(b"other", b"record"),),
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        base_sequence=0,
+        attributes=0x10,
+    )
+    writer.put("another one", (0, other.encode()))
+    producer.end(True, 3)
+    writer.log("log")
+    writer.log("everything", 0)
