@@ -59,6 +59,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "syncer": (),
     "fetch_session": (),
     "purgatory": (),
+    "api.list_offsets": (),
     "api.dispatch": (),
     "api.fetch_request": (),
     "api.produce_request": (),

@@ -1,5 +1,5 @@
 # dispatch: the first look at a frame: which api, which version, answered here or by the control loop.
-# Owns        nothing; writes the reply of ApiVersions itself, the rest is api/produce and api/fetch.
+# Owns        nothing; writes the reply of ApiVersions itself, the rest is api/produce, api/fetch and api/list_offsets.
 # Called by   net/loop, once per frame. The caller fills frame, length, peer, listener_index, view and principal; dispatch fills
 #             the rest of the Request. w.table is the request's view's table of this turn.
 # Threads     one network thread.

@@ -2,6 +2,7 @@
 from libc.stdint cimport int16_t, int32_t, uint8_t
 
 from kbroker._core.api.fetch cimport fetch
+from kbroker._core.api.list_offsets cimport list_offsets
 from kbroker._core.api.produce cimport produce
 from kbroker._core.api.reply cimport begin_reply
 from kbroker._core.api.request cimport CLOSE, POST, READY, ApiTable, Outcome, Request, Worker
@@ -15,6 +16,7 @@ from kbroker._core.wire.cursor cimport (
 cdef enum:
     PRODUCE_KEY = 0
     FETCH_KEY = 1
+    LIST_OFFSETS_KEY = 2
     API_VERSIONS_KEY = 18
     API_KEYS = 128
     FALLBACK = 5                   # ApiTable's body for a version of ApiVersions that is not known
@@ -107,6 +109,8 @@ cdef Outcome dispatch(Worker *w, Request *r, Chain *reply) noexcept nogil:
     r.flexible = version >= apis.flexible_from[key]
     if not read_header(r):
         return refuse(r, b"a frame shorter than its header")
+    if key == LIST_OFFSETS_KEY:
+        return list_offsets(w, r, reply)
     if not apis.native_key[key]:
         return POST
     if key == PRODUCE_KEY:

@@ -15,6 +15,7 @@ from kbroker._core.api.produce_request import describe as describe_produce
 from kbroker.protocol import codec
 from kbroker.protocol.messages.k00_produce import ProduceRequest
 from kbroker.protocol.messages.k01_fetch import FetchRequest
+from kbroker.protocol.messages.k02_list_offsets import ListOffsetsRequest
 from kbroker.protocol.messages.k18_api_versions import ApiVersionsRequest
 from kbroker.tests.unit.core.api import given as made
 from kbroker.tests.unit.core.api.given import Node, ask, batch, of, produce_request
@@ -210,6 +211,15 @@ def test_mutilated_frames_are_answered_or_closed(tmp_path: Path, seed: int) -> N
         )
         frames.append(codec.encode_request(request, version, 7, "test"))
     frames += [codec.encode_request(ApiVersionsRequest(), version, 7, "test") for version in range(5)]
+    bounds = [
+        ListOffsetsRequest.ListOffsetsTopic(
+            name="t", partitions=[ListOffsetsRequest.ListOffsetsPartition(timestamp=-1)]
+        )
+    ]
+    frames += [
+        codec.encode_request(ListOffsetsRequest(replica_id=-1, topics=bounds), version, 7, "test")
+        for version in range(1, 12)
+    ]
     for slot in range(3000):
         outcome, reply, reason = node.calls.call(mutilated(chance.choice(frames), chance), slot)
         assert (outcome == "READY") == (reply is not None)
