@@ -157,18 +157,19 @@ class Client:
             self.diary.write("seen", life=self.life, partition=name, records=records, at=time.monotonic_ns())
         return good
 
-    def commit(self, producer: Producer) -> None:
-        """Ends the transaction and its operation. An abort that succeeds is proof that the commit did not."""
+    def commit(self, producer: Producer) -> bool:
+        """Ends the transaction and its operation. An abort that succeeds is proof that the commit did not: False."""
         try:
             self.diary.write("committing", at=time.monotonic_ns())
             self.insist(producer.commit_transaction)
         except KafkaException:
             self.abort(producer)
+            return False
         except Over:
             self.diary.end("unknown")
             raise
-        else:
-            self.diary.end("ok")
+        self.diary.end("ok")
+        return True
 
     def abort(self, producer: Producer) -> None:
         """librdkafka drops a record whose answer was lost, and its sequence number goes to one of the next transaction.
@@ -252,7 +253,8 @@ class Client:
             if self.chance.random() < 0.1:
                 self.abort(producer)
                 raise KafkaException(KafkaError(KafkaError._STATE))  # the copies are made again
-            self.commit(producer)
+            if not self.commit(producer):
+                self._go_back(consumer)
         except KafkaException as error:
             if error.args[0].txn_requires_abort():
                 self.abort(producer)
