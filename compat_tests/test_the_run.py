@@ -71,8 +71,6 @@ def test_three_are_run_once_more_and_all_is_told(spread: str, tmp_path: Path) ->
 
 def test_files_are_shared_out_by_names_that_exist() -> None:
     files = {path.name: path.read_text() for path in (REPOSITORY_ROOT / "compat_tests").rglob("test_*.py")}
-    own = {
-        name for name, text in files.items() if re.search(r"^@pytest\.fixture\(scope=\"module\"", text, re.MULTILINE)
-    }
+    own = {name for name, text in files.items() if _OWN_SERVER.search(text)}
     assert own == set(TOGETHER), "files whose tests share a server"
     assert set(FIRST) | set(LAST) <= files.keys()
