@@ -25,15 +25,19 @@ class Sought:
         self._asked: dict[str, list[Asked]] = {}
 
     def note(self, group_id: str, who: str, now_ms: int) -> None:
-        asked = [one for one in self._asked.pop(group_id, []) if 0 <= now_ms - one.at_ms < REMEMBERED_MS]
+        asked = self._recent(group_id, now_ms)
+        self._asked.pop(group_id, None)  # whoever was asked for last is remembered longest
         self._asked[group_id] = [*asked[1 - ASKERS_MAX :], Asked(now_ms, who)]
         if len(self._asked) > GROUPS_MAX:
             del self._asked[next(iter(self._asked))]
 
     def clients(self, group_id: str, now_ms: int) -> int:
         """At least so many want to join."""
-        asked = [one for one in self._asked.get(group_id, ()) if 0 <= now_ms - one.at_ms < REMEMBERED_MS]
+        asked = self._recent(group_id, now_ms)
         return max((_together(asked, begin) for begin in range(len(asked))), default=0)
+
+    def _recent(self, group_id: str, now_ms: int) -> list[Asked]:
+        return [one for one in self._asked.get(group_id, ()) if 0 <= now_ms - one.at_ms < REMEMBERED_MS]
 
     def forget(self, group_id: str) -> None:
         self._asked.pop(group_id, None)
