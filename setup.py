@@ -15,6 +15,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "wire.chain": (),
     "wire.codec": (),
     "wire.express": (),
+    "wire.express_end": (),
     "record.crc32c": ("c/crc32c.c",),
     "record.snappy": (),
     "record.lz4_frame": (),

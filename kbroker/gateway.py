@@ -32,7 +32,7 @@ KEPT_MAX = 256  # answers kept for clients that ask the same again
 KEPT_FRAME_MAX = 1_024  # bytes of a request, and
 KEPT_REPLY_MAX = 262_144  # of a reply, beyond which it is not kept
 
-OFFSET_COMMIT, HEARTBEAT = (8).to_bytes(2, "big"), (12).to_bytes(2, "big")  # as a frame begins
+OFFSET_COMMIT, HEARTBEAT, END_TXN = (key.to_bytes(2, "big") for key in (8, 12, 26))  # as a frame begins
 
 STEADY = {row.key.to_bytes(2, "big") for row in REGISTRY if row.steady}  # whose answers are kept
 
@@ -98,6 +98,7 @@ class Gateway:
         self._express: dict[bytes, Callable[[bytes, Later], bool]] = {
             OFFSET_COMMIT: rooms.groups.take_commit,
             HEARTBEAT: rooms.groups.take_heartbeat,
+            END_TXN: rooms.transactions.take_end,
         }
         self._routes: dict[bytes, Route] = {}  # by key and version, as frames begin
         self._ready: list[tuple[int, bytes | None]] | None = None  # replies of this turn, which leave together

@@ -2,6 +2,9 @@
 
 v5: transaction version 2. Every end gives the producer a new epoch, and the answer tells it (KIP-890). It leaves when
 the decision is committed; the markers follow.
+
+What is plain, and ends an open transaction as its producer says, is not seen here: the coordinator takes it as it came
+(coordinator/txn/runtime.take_end).
 """
 
 from __future__ import annotations
@@ -11,11 +14,10 @@ from kbroker.api.context import Context
 from kbroker.api.registry import api
 from kbroker.coordinator.later import Later
 from kbroker.coordinator.txn.shard import Producer
-from kbroker.coordinator.txn.transaction import EPOCH_BUMPS_FROM
+from kbroker.coordinator.txn.transaction import END_BUMPS_FROM, EPOCH_BUMPS_FROM
 from kbroker.protocol.messages import EndTxnRequest, EndTxnResponse
 
 FENCED_FROM = 2
-VERSION_2_FROM = 5
 
 
 def _failed(_request: EndTxnRequest, code: int, version: int) -> EndTxnResponse:
@@ -27,5 +29,5 @@ def end_txn(request: EndTxnRequest, ctx: Context) -> Later:
     return ctx.rooms.transactions.end(
         Producer(request.transactional_id, request.producer_id, request.producer_epoch),
         commit=request.committed,
-        client_version=EPOCH_BUMPS_FROM if ctx.api_version >= VERSION_2_FROM else 0,
+        client_version=EPOCH_BUMPS_FROM if ctx.api_version >= END_BUMPS_FROM else 0,
     )

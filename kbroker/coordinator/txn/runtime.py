@@ -15,11 +15,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from kbroker._core.errors import Err
+from kbroker._core.wire.express_end import read_end, transaction_record
 from kbroker.coordinator.frames import TRANSACTION
 from kbroker.coordinator.later import Later
 from kbroker.coordinator.placement import TRANSACTIONS_TOPIC
-from kbroker.coordinator.runtime import Edge, Led, Site
-from kbroker.coordinator.step import Step
+from kbroker.coordinator.runtime import RECORD_ROOM, Decided, Edge, Led, Site
+from kbroker.coordinator.step import ERRAND, Reply, Step
 from kbroker.coordinator.txn.settings import TransactionSettings
 from kbroker.coordinator.txn.shard import (
     Found,
@@ -112,6 +113,28 @@ class TransactionCoordinator(Edge[TransactionShard]):
             return shard.on_end(token, who, commit=commit, client_version=client_version, new_id=new_id, now_ms=now_ms)
 
         return self._with_new_id(who.transactional_id, event)
+
+    def take_end(self, frame: bytes, later: Later) -> bool:
+        """The short way for an EndTxn that is plain, and ends an open transaction as its producer says.
+
+        `later` is settled with the reply's bytes, or with a KafkaError. False: nothing has happened, and end() is next.
+        """
+        asked = read_end(frame)
+        led = None if asked is None else self._ready(asked.transactional_id)
+        if asked is None or led is None or led.shard is None:
+            return False
+        after = led.shard.admit_end(asked, self._clock.now_ms())
+        if after is None:
+            return False
+        key, value = transaction_record(asked.transactional_id, after)
+        part = Decided([(key, value)], len(key) + len(value) + RECORD_ROOM)
+        if part.size > self._max_bytes:
+            return False
+        errand: Any = led.shard.take_end(asked.transactional_id, after)
+        part.replies = [Reply(later, asked.reply(after.producer_id, after.epoch)), Reply(ERRAND, errand)]
+        led.open.add(later)
+        self._defer(led, [part])
+        return True
 
     def add(self, who: Producer, places: Iterable[Place], client_version: int) -> Later:
         """The answer is Found."""

@@ -11,12 +11,13 @@ one: ids come from the cluster, and decisions wait for nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kbroker.coordinator.step import NO_PRODUCER, Record, Step, Timer
 from kbroker.coordinator.txn.answers import ANSWERS, Do
 from kbroker.coordinator.txn.settings import TransactionSettings
 from kbroker.coordinator.txn.transaction import (
+    END_BUMPS_FROM,
     EPOCH_BUMPS_FROM,
     MAX_EPOCH,
     NO_EPOCH,
@@ -24,6 +25,7 @@ from kbroker.coordinator.txn.transaction import (
     NO_TIME,
     PREPARED,
     STATES_BY_TITLE,
+    TAGGED_FROM,
     Place,
     State,
     Transaction,
@@ -60,6 +62,16 @@ class Producer(NamedTuple):
     transactional_id: str
     producer_id: int
     epoch: int
+
+
+class Ending(Protocol):
+    """EndTxn, as the short way reads it."""
+
+    version: int
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
 
 
 class Wish(NamedTuple):
@@ -105,7 +117,7 @@ class TransactionShard:
         """`level`: the cluster's transaction.version."""
         self.transactions: dict[str, Transaction] = {}
         self.open_ids: set[str] = set()  # whose transaction is open
-        self._last_epochs: dict[str, int] = {}  # epochs before the current ones; no record tells them
+        self.last_epochs: dict[str, int] = {}  # epochs before the current ones; no record tells them
         self._settings = settings
         self._level = level
 
@@ -196,9 +208,9 @@ class TransactionShard:
 
     def _remember_epoch(self, transactional_id: str, epoch: int) -> None:
         if epoch == NO_EPOCH:
-            self._last_epochs.pop(transactional_id, None)
+            self.last_epochs.pop(transactional_id, None)
         else:
-            self._last_epochs[transactional_id] = epoch
+            self.last_epochs[transactional_id] = epoch
 
     def _expire(self, now_ms: int) -> Step:
         step = Step(divisible=True)
@@ -236,7 +248,7 @@ class TransactionShard:
         producer_id, epoch = before.producer_id, before.epoch + 1
         last_epoch = NO_EPOCH if expected is None else before.epoch
         if expected is not None and expected[1] != before.epoch:
-            if expected[1] != self._last_epochs.get(transactional_id):
+            if expected[1] != self.last_epochs.get(transactional_id):
                 raise ProducerFencedError()
             epoch, last_epoch = before.epoch, expected[1]  # its answer was lost
         elif before.is_exhausted:
@@ -341,6 +353,43 @@ class TransactionShard:
             told = _completed(after, now_ms)
         step.reply(token, EndTxnResponse(producer_id=told.producer_id, producer_epoch=told.epoch))
         return step
+
+    def admit_end(self, asked: Ending, now_ms: int) -> Transaction | None:
+        """The short way: an open transaction is ended by the producer that it is of; what it is from then on.
+
+        None: nothing is decided, and on_end must be asked. Else `take_end` is next.
+        """
+        before = self.transactions.get(asked.transactional_id)
+        if (
+            before is None
+            or before.state != State.ONGOING
+            or before.producer_id != asked.producer_id
+            or before.epoch != asked.producer_epoch
+            or before.is_exhausted
+            or self._level() < TAGGED_FROM
+        ):
+            return None
+        bumps = asked.version >= END_BUMPS_FROM
+        return Transaction(
+            producer_id=before.producer_id,
+            epoch=before.epoch + 1 if bumps else before.epoch,
+            timeout_ms=before.timeout_ms,
+            state=State.PREPARE_COMMIT if asked.committed else State.PREPARE_ABORT,
+            places=before.places,
+            start_ms=before.start_ms,
+            update_ms=now_ms,
+            previous_producer_id=before.producer_id,
+            next_producer_id=NO_PRODUCER_ID,
+            client_version=EPOCH_BUMPS_FROM if bumps else 0,
+        )
+
+    def take_end(self, transactional_id: str, after: Transaction) -> Markers:
+        """What apply() would make of its record; the errand that follows."""
+        if after.bumps_epoch:
+            self._remember_epoch(transactional_id, after.epoch - 1)
+        self.transactions[transactional_id] = after
+        self.open_ids.discard(transactional_id)
+        return _markers(transactional_id, after)
 
     def _end_of(self, who: Producer, *, commit: bool) -> tuple[Transaction, Do]:
         """What an end of transaction version 2 does: the producer may not have heard of its newest id and epoch."""

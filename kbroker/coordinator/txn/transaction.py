@@ -13,6 +13,7 @@ NO_EPOCH = -1
 NO_TIME = -1
 MAX_EPOCH = 32_767  # never told to a producer: it is what fences the last one that was
 EPOCH_BUMPS_FROM = 2  # transaction version from which on every transaction ends with a new epoch (KIP-890)
+END_BUMPS_FROM = 5  # EndTxn's version from which on a client follows that
 TAGGED_FROM = 1  # transaction version from which on records tell more than the oldest form can
 
 Place = tuple[str, int]  # topic, partition

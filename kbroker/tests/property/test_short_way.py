@@ -7,9 +7,7 @@ they are asked, they give the same bytes, write the same log, and hold the same 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -44,6 +42,7 @@ from kbroker.protocol.records import (
     PartitionRecord,
     TopicRecord,
 )
+from kbroker.tests.property.two_ways import CLIENT_IDS, ask, harmed, on_both
 from kbroker.tests.unit.api.desk import Desk
 
 NODE, NOW_MS = 1, 1_700_000_000_000
@@ -136,8 +135,7 @@ class Edge:
             await asyncio.sleep(0)
 
     def ask(self, frame: bytes) -> tuple[bytes | None, str | None]:
-        token = self.desk.begin(frame)
-        return self.desk.mailbox.replies.get(token), self.desk.mailbox.closed.get(token)
+        return ask(self.desk, frame)
 
     def holds(self) -> tuple[Any, ...]:
         shard = self.coordinator.shard_of("classic")
@@ -154,23 +152,6 @@ class Edge:
     def close(self) -> None:
         self.coordinator.resign()
         self.log.close(sync=False)
-
-
-def on_both(story: Callable[[Edge, Edge], Awaitable[None]]) -> None:
-    async def told(directory: Path) -> None:
-        edges = [Edge(directory / name, short=name == "short") for name in ("short", "long")]
-        try:
-            for edge in edges:
-                await edge.start()
-            await story(*edges)
-        finally:
-            for edge in edges:
-                edge.close()
-
-    with TemporaryDirectory() as directory:
-        for name in ("short", "long"):
-            (Path(directory) / name).mkdir()
-        asyncio.run(told(Path(directory)))
 
 
 # ---- what clients send ----
@@ -225,21 +206,13 @@ def heartbeats(draw: st.DrawFn) -> tuple[HeartbeatRequest, int]:
 
 
 @st.composite
-def frames(draw: st.DrawFn) -> bytes:
-    """Most of them whole; some with bytes changed, added or cut off behind the key and the version."""
+def requests(draw: st.DrawFn) -> bytes:
     request, version = draw(st.one_of(commits(), heartbeats()))
-    client_id = draw(st.sampled_from(["client", None, "cli\u00ebnt"]))
-    frame = bytearray(codec.encode_request(request, version, draw(st.integers(0, 2**31 - 1)), client_id))
-    if draw(st.integers(0, 3)) == 0:
-        at = draw(st.integers(4, len(frame) - 1))
-        match draw(st.sampled_from(["set", "insert", "cut"])):
-            case "set":
-                frame[at] = draw(st.integers(0, 255))
-            case "insert":
-                frame[at:at] = draw(st.binary(min_size=1, max_size=8))
-            case _:
-                del frame[at:]
-    return bytes(frame)
+    return codec.encode_request(request, version, draw(st.integers(0, 2**31 - 1)), draw(CLIENT_IDS))
+
+
+def frames() -> st.SearchStrategy[bytes]:
+    return harmed(requests())
 
 
 # ---- the judge ----
@@ -257,7 +230,7 @@ def test_both_ways_agree(asked: list[bytes], steps: list[int]) -> None:
                 edge.clock.advance(step)
         assert short.holds() == long.holds()
 
-    on_both(story)
+    on_both(Edge, story)
 
 
 @settings(max_examples=500)
@@ -349,7 +322,7 @@ def test_what_is_plain_goes_the_short_way(frame: bytes, short: bool) -> None:
         take = edge.coordinator.take_commit if is_commit else edge.coordinator.take_heartbeat
         assert take(frame, Later()) is short
 
-    on_both(story)
+    on_both(Edge, story)
 
 
 def test_an_append_that_fails_is_answered_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -360,4 +333,4 @@ def test_an_append_that_fails_is_answered_the_same(capsys: pytest.CaptureFixture
         assert short.ask(frame) == long.ask(frame)
         assert short.ask(frame)[0] is not None
 
-    on_both(story)
+    on_both(Edge, story)

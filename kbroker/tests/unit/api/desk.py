@@ -228,7 +228,9 @@ class FakeMailbox:
 
 
 class Desk:
-    def __init__(self, groups: Any = None, **settings: object) -> None:
+    def __init__(
+        self, groups: Any = None, transactions: TransactionCoordinator | None = None, **settings: object
+    ) -> None:
         self.config = Config.load(settings=settings)
         self.controller = FakeController(self.config)
         self.replicas = FakeReplicas()
@@ -246,7 +248,7 @@ class Desk:
             producer_ids=ProducerIds(self.controller.allocate_producer_ids),
             groups=groups or FakeGroups(),
             markers=Markers(self.replicas.find, self.clock),
-            transactions=self._transactions(),
+            transactions=transactions or self._transactions(),
             in_thread=asyncio.to_thread,
         )
         self.gateway = Gateway(self.mailbox, rooms, self.log, [LISTENER], self.spawn)
