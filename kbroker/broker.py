@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kbroker._core.views import ViewHandle
     from kbroker.cluster.delta import Delta
     from kbroker.cluster.image import ClusterImage
+    from kbroker.patience import PatientSelector
     from kbroker.storage.cleaner import LogCleaner
     from kbroker.storage.log_dir import LogDir
     from kbroker.storage.strays import Strays
@@ -151,10 +152,13 @@ class Broker:
             raise StartError("This broker has been started already.")
         import asyncio
 
-        self._loop = asyncio.new_event_loop()
+        from kbroker.patience import PatientSelector
+
+        selector = PatientSelector()
+        self._loop = asyncio.SelectorEventLoop(selector)
         self._thread = Thread(target=self._run_loop, name="kbroker-control", daemon=True)
         self._thread.start()
-        self._node = _Node(self)
+        self._node = _Node(self, selector)
         try:
             self._advertised = self._on_loop(self._node.start())
         except (DataDirectoryError, ConfigError) as problem:
@@ -221,8 +225,9 @@ class Broker:
 class _Node:
     """The running rooms. Every method but counters is called on the control loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, selector: PatientSelector) -> None:
         self._broker = broker
+        self._selector = selector
         self._config = broker.config
         self._log = broker.log
         self._requests: set[asyncio.Task[None]] = set()
@@ -344,6 +349,8 @@ class _Node:
     def _open_gateway(self) -> None:
         import asyncio
 
+        from kbroker.patience import Patience
+
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
         rooms = Rooms(
@@ -359,7 +366,10 @@ class _Node:
             in_thread=_in_thread,
         )
         names = [one.name for one in self._config.listeners]
-        self._gateway = Gateway(self._core, rooms, self._log, names, self._spawn)
+        patience = Patience(self._core.linger)
+        self._gateway = Gateway(self._core, rooms, self._log, names, self._spawn, expect=patience.expect)
+        if (os.cpu_count() or 1) > 1:  # else nobody gets on while this loop is awake
+            self._selector.before_sleep = patience.before_sleep
         loop.add_reader(self._core.fileno(), self._gateway.serve_pending)
         self._timers.append(loop.create_task(self._watch(), name="kbroker-watch"))
 

@@ -34,6 +34,8 @@ KEPT_REPLY_MAX = 262_144  # of a reply, beyond which it is not kept
 
 OFFSET_COMMIT, HEARTBEAT, END_TXN = (key.to_bytes(2, "big") for key in (8, 12, 26))  # as a frame begins
 
+# Produce comes here with the first batch of a transaction, the others add to one: its producer's next request is near.
+FOLLOWED = {key.to_bytes(2, "big") for key in (0, 24, 25, 28)}
 STEADY = {row.key.to_bytes(2, "big") for row in REGISTRY if row.steady}  # whose answers are kept
 
 Posted = tuple[int, int, int, str, int, bytes]  # token, listener index, principal, peer's host and port, frame
@@ -84,12 +86,16 @@ class Gateway:
         log: BrokerLog,
         listener_names: list[str],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        *,
+        expect: Callable[[], None] = lambda: None,
     ) -> None:
+        """`expect` is told of requests behind which another one of their client comes at once."""
         self._mailbox = mailbox
         self._rooms = rooms
         self._log = log
         self._listener_names = listener_names
         self._spawn = spawn
+        self._expect = expect
         self._large_bytes = 0  # of large requests whose handlers wait for something
         self._waiting: deque[Posted] = deque()  # large requests that are not decoded yet
         # What was answered to whom, without the correlation ids: clients ask for the same metadata over and over.
@@ -123,7 +129,10 @@ class Gateway:
 
     def _serve_posted(self, posted: Posted) -> None:
         token, listener, principal, host, port, frame = posted
-        express = self._express.get(frame[:2])
+        key = frame[:2]
+        if key in FOLLOWED:
+            self._expect()
+        express = self._express.get(key)
         if express is not None and len(frame) < LARGE_FRAME:
             try:
                 if express(frame, Express(self, posted)):
@@ -131,7 +140,7 @@ class Gateway:
             except Exception as error:
                 self.fail_express(posted, error)
                 return
-        kept = self._kept.get((listener, principal, frame[:4], frame[8:])) if frame[:2] in STEADY else None
+        kept = self._kept.get((listener, principal, frame[:4], frame[8:])) if key in STEADY else None
         if kept is not None:
             self.send(token, frame[4:8] + kept)
         elif len(frame) >= LARGE_FRAME and (self._waiting or not self._has_room(frame)):

@@ -68,6 +68,9 @@ from kbroker._core.partitions cimport (
 from kbroker._core.purgatory cimport purgatory_count
 from kbroker._core.views cimport ViewHandle
 
+cdef extern from "<sched.h>" nogil:
+    int sched_yield() noexcept
+
 cdef extern from "<arpa/inet.h>" nogil:
     int AF_INET, AF_INET6
     const char *inet_ntop(int family, const void *host, char *text, unsigned int length) noexcept
@@ -318,6 +321,20 @@ cdef class Core:
         """A descriptor that is readable while take() or events() has something to give."""
         self._check_open()
         return self.s.mailbox.bell.wait_fd
+
+    def linger(self, long long microseconds):
+        """Wait so long for a posted request, awake; whoever else wants this processor has it. True: there is one.
+
+        Without the GIL. For whoever knows that one will come at once: to be woken takes longer than many an answer.
+        """
+        cdef int64_t until
+        if self._closed:
+            return False
+        with nogil:
+            until = mono_us() + microseconds
+            while load_int32(&self.s.mailbox.count) == 0 and mono_us() < until:
+                sched_yield()
+        return load_int32(&self.s.mailbox.count) > 0
 
     def take(self, int limit=TAKE_AT_ONCE):
         """Up to `limit` posted requests: (token, listener index, principal, peer host, peer port, frame without its size)."""

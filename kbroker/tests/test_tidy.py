@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "config": {"config_table", "errors", "listeners"},
     "listeners": {"config_table", "errors"},
     "memory": set(),
+    "patience": set(),
     "storage": {"_core", "errors", "clock", "config"},
     "observe": {"_core", "errors"},
     "cluster": {"protocol", "errors", "config"},
