@@ -366,12 +366,22 @@ class _Node:
             in_thread=_in_thread,
         )
         names = [one.name for one in self._config.listeners]
-        patience = Patience(self._core.linger)
+        patience = Patience(self._core.linger, self._serve_at_once)
         self._gateway = Gateway(self._core, rooms, self._log, names, self._spawn, expect=patience.expect)
         if (os.cpu_count() or 1) > 1:  # else nobody gets on while this loop is awake
             self._selector.before_sleep = patience.before_sleep
         loop.add_reader(self._core.fileno(), self._gateway.serve_pending)
         self._timers.append(loop.create_task(self._watch(), name="kbroker-watch"))
+
+    def _serve_at_once(self) -> None:
+        """Not as a callback of the loop, which would take what went wrong to its handler."""
+        import asyncio
+
+        assert self._gateway is not None
+        try:
+            self._gateway.serve_pending()
+        except Exception as error:
+            asyncio.get_running_loop().call_exception_handler({"message": "serving failed", "exception": error})
 
     def counters(self) -> Counters:
         """From any thread."""

@@ -17,10 +17,11 @@ TRY_AGAIN = 32  # and of so many chances one is taken then
 
 
 class Patience:
-    """Whether to linger. `wait` waits so many microseconds for a request, and says whether there is one."""
+    """Whether to linger. `wait` waits so many microseconds for a request, and says whether there is one to `serve`."""
 
-    def __init__(self, wait: Callable[[int], bool]) -> None:
+    def __init__(self, wait: Callable[[int], bool], serve: Callable[[], None]) -> None:
         self._wait = wait
+        self._serve = serve
         self._expected = False
         self._trust = TRUST_MAX
         self._passed = 0
@@ -29,30 +30,33 @@ class Patience:
         """What was just asked is followed by another request of its client, once it is answered."""
         self._expected = True
 
-    def before_sleep(self, timeout: float | None) -> None:
-        """At most until the next timer, in seconds."""
+    def before_sleep(self, timeout: float | None) -> bool:
+        """At most until the next timer, in seconds. True: somebody was served, and the loop has not slept."""
         if not self._expected:
-            return
+            return False
         self._expected = False
         if not self._trust:
             self._passed += 1
             if self._passed < TRY_AGAIN:
-                return
+                return False
             self._passed = 0
-        if self._wait(LINGER_US if timeout is None else min(LINGER_US, int(timeout * 1_000_000))):
-            self._trust = min(self._trust + 2, TRUST_MAX)
-        else:
+        if not self._wait(LINGER_US if timeout is None else min(LINGER_US, int(timeout * 1_000_000))):
             self._trust = max(self._trust - 1, 0)
+            return False
+        self._trust = min(self._trust + 2, TRUST_MAX)
+        self._serve()
+        return True
 
 
 class PatientSelector(selectors.DefaultSelector):
-    """Tells when the loop is about to sleep."""
+    """Tells when the loop is about to sleep; if there was something to do instead, it does not."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.before_sleep: Callable[[float | None], None] | None = None
+        self.before_sleep: Callable[[float | None], bool] | None = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, Any]]:
-        if self.before_sleep is not None and (timeout is None or timeout > 0):
-            self.before_sleep(timeout)
+        awake = timeout is not None and timeout <= 0
+        if not awake and self.before_sleep is not None and self.before_sleep(timeout):
+            timeout = 0
         return super().select(timeout)

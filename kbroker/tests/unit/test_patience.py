@@ -17,6 +17,10 @@ class Waits:
     def __init__(self, *, comes: bool) -> None:
         self.comes = comes
         self.waited: list[int] = []
+        self.served = 0
+
+    def serve(self) -> None:
+        self.served += 1
 
     def __call__(self, microseconds: int) -> bool:
         self.waited.append(microseconds)
@@ -31,17 +35,18 @@ def sleeps(patience: Patience, times: int) -> None:
 
 def test_nobody_is_waited_for_who_is_not_expected() -> None:
     waits = Waits(comes=True)
-    patience = Patience(waits)
-    patience.before_sleep(None)
+    patience = Patience(waits, waits.serve)
+    assert not patience.before_sleep(None)
     patience.expect()
-    patience.before_sleep(None)
-    patience.before_sleep(None)
+    assert patience.before_sleep(None)
+    assert not patience.before_sleep(None)
     assert waits.waited == [LINGER_US]
+    assert waits.served == 1
 
 
 def test_a_timer_is_not_kept_waiting() -> None:
     waits = Waits(comes=True)
-    patience = Patience(waits)
+    patience = Patience(waits, waits.serve)
     patience.expect()
     patience.before_sleep(0.0001)
     assert waits.waited == [100]
@@ -49,14 +54,15 @@ def test_a_timer_is_not_kept_waiting() -> None:
 
 def test_who_never_comes_is_soon_waited_for_only_now_and_then() -> None:
     waits = Waits(comes=False)
-    patience = Patience(waits)
+    patience = Patience(waits, waits.serve)
     sleeps(patience, TRUST_MAX + 10 * TRY_AGAIN)
     assert len(waits.waited) == TRUST_MAX + 10
+    assert waits.served == 0
 
 
 def test_who_comes_again_is_trusted_again() -> None:
     waits = Waits(comes=False)
-    patience = Patience(waits)
+    patience = Patience(waits, waits.serve)
     sleeps(patience, TRUST_MAX + TRY_AGAIN - 1)
     waits.waited.clear()
     waits.comes = True
@@ -68,13 +74,17 @@ def test_a_loop_tells_before_it_sleeps_and_only_then() -> None:
     selector = PatientSelector()
     told: list[float | None] = []
 
+    def before_sleep(timeout: float | None) -> bool:
+        told.append(timeout)
+        return len(told) == 1
+
     async def story() -> None:
-        selector.before_sleep = told.append
+        selector.before_sleep = before_sleep
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert told == []
         await asyncio.sleep(0.001)
-        assert told
+        assert len(told) > 1
         assert all(one is not None and 0 < one <= 0.001 for one in told)
 
     loop = asyncio.SelectorEventLoop(selector)
