@@ -189,11 +189,13 @@ def put_section(name: str, text: str) -> None:
 
 def main(kept: Path) -> None:
     """A race's kind stands in the name of its file."""
-    kind, race = kept.name.partition("-")[0], Race.load(kept)
+    kind = kept.name.partition("-")[0]
     if kind in SECTIONS:
-        write_section(kind, race)
+        write_section(kind, Race.load(kept))
+    elif kind == "race":
+        write(Race.load(kept))
     else:
-        write(race)
+        sys.exit(f"{kept} was not kept by a race: whoever kept it writes its own section, when it is run again.")
 
 
 if __name__ == "__main__":
