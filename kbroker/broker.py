@@ -368,8 +368,7 @@ class _Node:
         names = [one.name for one in self._config.listeners]
         patience = Patience(self._core.linger, self._serve_at_once)
         self._gateway = Gateway(self._core, rooms, self._log, names, self._spawn, expect=patience.expect)
-        if (os.cpu_count() or 1) > 1:  # else nobody gets on while this loop is awake
-            self._selector.before_sleep = patience.before_sleep
+        self._selector.ask(patience.before_sleep)
         loop.add_reader(self._core.fileno(), self._gateway.serve_pending)
         self._timers.append(loop.create_task(self._watch(), name="kbroker-watch"))
 
@@ -380,7 +379,9 @@ class _Node:
         assert self._gateway is not None
         try:
             self._gateway.serve_pending()
-        except Exception as error:
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
             asyncio.get_running_loop().call_exception_handler({"message": "serving failed", "exception": error})
 
     def counters(self) -> Counters:
@@ -395,6 +396,7 @@ class _Node:
         self._groups.resign()
         # Draining waits for replies that this loop still has to give, so it must not hold the loop.
         await loop.run_in_executor(None, self._core.drain, DRAIN_MS)
+        self._selector.ask_nobody()
         loop.remove_reader(self._core.fileno())
         for home in self._log_dirs.dirs:
             loop.remove_reader(home.health.fileno())

@@ -34,8 +34,6 @@ KEPT_REPLY_MAX = 262_144  # of a reply, beyond which it is not kept
 
 OFFSET_COMMIT, HEARTBEAT, END_TXN = (key.to_bytes(2, "big") for key in (8, 12, 26))  # as a frame begins
 
-# Produce comes here with the first batch of a transaction, the others add to one: its producer's next request is near.
-FOLLOWED = {key.to_bytes(2, "big") for key in (0, 24, 25, 28)}
 STEADY = {row.key.to_bytes(2, "big") for row in REGISTRY if row.steady}  # whose answers are kept
 
 Posted = tuple[int, int, int, str, int, bytes]  # token, listener index, principal, peer's host and port, frame
@@ -89,7 +87,7 @@ class Gateway:
         *,
         expect: Callable[[], None] = lambda: None,
     ) -> None:
-        """`expect` is told of requests behind which another one of their client comes at once."""
+        """`expect` is told of answers behind which their client asks for more at once."""
         self._mailbox = mailbox
         self._rooms = rooms
         self._log = log
@@ -130,8 +128,6 @@ class Gateway:
     def _serve_posted(self, posted: Posted) -> None:
         token, listener, principal, host, port, frame = posted
         key = frame[:2]
-        if key in FOLLOWED:
-            self._expect()
         express = self._express.get(key)
         if express is not None and len(frame) < LARGE_FRAME:
             try:
@@ -266,6 +262,8 @@ class Gateway:
             self._fail(token, row, request, ctx, error)  # our own mistake, and the client is told so
             return None
         self.send(token, payload)
+        if row.followed is not None and row.followed(request):
+            self._expect()
         return payload
 
     def _fail(self, token: int, row: Row, request: Any, ctx: Context, error: Exception) -> None:

@@ -1,18 +1,21 @@
 """What the control loop does before it sleeps: it may stay awake for a moment, for a request that will come at once.
 
 To be woken takes as long as many an answer, and longer on a processor that has gone to sleep as well. A producer that
-was just told its batch is in the transaction ends it next; so after such an answer the loop lingers. It holds neither
-the GIL nor the processor meanwhile: whoever else wants one has it. Where nobody comes in time, it soon no longer waits.
+was just told its batch is in the transaction often ends it next; so behind such an answer the loop lingers. It holds
+neither the GIL nor the processor meanwhile: whoever else wants one has it. Where requests come in time less often than
+not, it soon no longer waits.
 """
 
 from __future__ import annotations
 
+import os
 import selectors
 from collections.abc import Callable
 from typing import Any
 
 LINGER_US = 250  # longer than a client takes that has nothing else to do
-TRUST_MAX = 16  # so often in a row nobody may come before it is given up
+SHORTEST_US = 50  # a wait that a timer would end sooner is none
+TRUST_MAX = 16  # how much oftener in vain than not it may wait before it gives up
 TRY_AGAIN = 32  # and of so many chances one is taken then
 
 
@@ -27,7 +30,7 @@ class Patience:
         self._passed = 0
 
     def expect(self) -> None:
-        """What was just asked is followed by another request of its client, once it is answered."""
+        """Whoever was just answered is likely to ask for more at once."""
         self._expected = True
 
     def before_sleep(self, timeout: float | None) -> bool:
@@ -35,17 +38,20 @@ class Patience:
         if not self._expected:
             return False
         self._expected = False
-        if not self._trust:
-            self._passed += 1
-            if self._passed < TRY_AGAIN:
-                return False
-            self._passed = 0
-        if not self._wait(LINGER_US if timeout is None else min(LINGER_US, int(timeout * 1_000_000))):
-            self._trust = max(self._trust - 1, 0)
+        wait_us = LINGER_US if timeout is None else min(LINGER_US, int(timeout * 1_000_000))
+        if wait_us < SHORTEST_US or not self._is_worth_it():
             return False
-        self._trust = min(self._trust + 2, TRUST_MAX)
-        self._serve()
-        return True
+        came = self._wait(wait_us)
+        self._trust = min(self._trust + 1, TRUST_MAX) if came else max(self._trust - 1, 0)
+        if came:
+            self._serve()
+        return came
+
+    def _is_worth_it(self) -> bool:
+        if self._trust:
+            return True
+        self._passed = (self._passed + 1) % TRY_AGAIN
+        return self._passed == 0
 
 
 class PatientSelector(selectors.DefaultSelector):
@@ -53,10 +59,26 @@ class PatientSelector(selectors.DefaultSelector):
 
     def __init__(self) -> None:
         super().__init__()
-        self.before_sleep: Callable[[float | None], bool] | None = None
+        self._before_sleep: Callable[[float | None], bool] | None = None
+
+    def ask(self, before_sleep: Callable[[float | None], bool]) -> None:
+        """Before each sleep from now on; not on a machine where nobody gets on while this loop is awake."""
+        if processors() > 1:
+            self._before_sleep = before_sleep
+
+    def ask_nobody(self) -> None:
+        self._before_sleep = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, Any]]:
         awake = timeout is not None and timeout <= 0
-        if not awake and self.before_sleep is not None and self.before_sleep(timeout):
+        if not awake and self._before_sleep is not None and self._before_sleep(timeout):
             timeout = 0
         return super().select(timeout)
+
+
+def processors() -> int:
+    """Those that this process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # elsewhere than on Linux
+        return os.cpu_count() or 1

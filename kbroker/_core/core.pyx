@@ -325,7 +325,8 @@ cdef class Core:
     def linger(self, long long microseconds):
         """Wait so long for a posted request, awake; whoever else wants this processor has it. True: there is one.
 
-        Without the GIL. For whoever knows that one will come at once: to be woken takes longer than many an answer.
+        Without the GIL. For whoever knows that one will come at once: to be woken takes longer than many an answer. The
+        bell of a request that is taken before it was rung rings for nothing afterwards.
         """
         cdef int64_t until
         if self._closed:

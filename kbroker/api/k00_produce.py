@@ -94,7 +94,12 @@ def _failed(request: ProduceRequest, code: int, version: int) -> ProduceResponse
     )
 
 
-@api(0, versions="3-13", advertised="0-13", native=True, failed=_failed)
+def _is_followed(request: ProduceRequest) -> bool:
+    """It is a transaction's, and here with the first batch in a partition: many a transaction has no other."""
+    return request.transactional_id is not None
+
+
+@api(0, versions="3-13", advertised="0-13", native=True, failed=_failed, followed=_is_followed)
 def produce(request: ProduceRequest, ctx: Context) -> Later | Coroutine[Any, Any, Any]:
     topics = [(topic, [_resolve(topic, one, ctx) for one in topic.partition_data]) for topic in request.topic_data]
     asked = Asked(request, ctx, topics, [item for _, found in topics for item in found])

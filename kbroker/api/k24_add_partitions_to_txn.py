@@ -52,7 +52,7 @@ def _results(topics: list[Topic], codes: dict[Place, int]) -> list[TopicResult]:
     ]
 
 
-@api(24, versions="0-5", failed=_failed)
+@api(24, versions="0-5", failed=_failed, followed=lambda _: True)
 def add_partitions_to_txn(request: AddPartitionsToTxnRequest, ctx: Context) -> Later:
     version = ctx.api_version
     if version >= BATCHED_FROM:

@@ -22,7 +22,7 @@ def _failed(_request: AddOffsetsToTxnRequest, code: int, version: int) -> AddOff
     return AddOffsetsToTxnResponse(error_code=told(code, version, fenced_from=FENCED_FROM))
 
 
-@api(25, versions="0-4", failed=_failed)
+@api(25, versions="0-4", failed=_failed, followed=lambda _: True)
 def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, ctx: Context
 ) -> Later | Coroutine[Any, Any, AddOffsetsToTxnResponse]:

@@ -14,7 +14,7 @@ from kbroker.api.context import Context
 from kbroker.api.registry import api
 from kbroker.coordinator.later import Later
 from kbroker.coordinator.txn.shard import Producer
-from kbroker.coordinator.txn.transaction import END_BUMPS_FROM, EPOCH_BUMPS_FROM
+from kbroker.coordinator.txn.transaction import client_version_of
 from kbroker.protocol.messages import EndTxnRequest, EndTxnResponse
 
 FENCED_FROM = 2
@@ -29,5 +29,5 @@ def end_txn(request: EndTxnRequest, ctx: Context) -> Later:
     return ctx.rooms.transactions.end(
         Producer(request.transactional_id, request.producer_id, request.producer_epoch),
         commit=request.committed,
-        client_version=EPOCH_BUMPS_FROM if ctx.api_version >= END_BUMPS_FROM else 0,
+        client_version=client_version_of(ctx.api_version),
     )

@@ -35,7 +35,7 @@ def _failed(request: TxnOffsetCommitRequest, code: int, version: int) -> TxnOffs
     )
 
 
-@api(28, versions="0-5", failed=_failed)
+@api(28, versions="0-5", failed=_failed, followed=lambda _: True)
 def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Later:
     groups, transactions, version = ctx.rooms.groups, ctx.rooms.transactions, ctx.api_version
     whole = Later()

@@ -23,6 +23,7 @@ class Row(NamedTuple):
     failed: Failure | None  # the reply when the handler broke: every item of the request with this error code
     native: bool  # answered in _core; a handler beside it serves what _core hands over
     steady: bool = False  # an answer given at once stays right until the cluster image changes: it may be kept
+    followed: Callable[[Any], bool] | None = None  # whether its client, once answered, asks for more at once
 
 
 class Registry:
@@ -61,6 +62,7 @@ def api(
     failed: Failure | None = None,
     native: bool = False,
     steady: bool = False,
+    followed: Callable[[Any], bool] | None = None,
     advertised: str | None = None,
 ) -> Callable[[Handler], Handler]:
     """Registers the decorated handler for `key`. `versions` are those it really answers, as "low-high"."""
@@ -70,7 +72,7 @@ def api(
         raise ValueError(f"API key {key} parses {versions} but would advertise {advertised}")
 
     def register(handler: Handler) -> Handler:
-        REGISTRY.add(Row(key, low, high, advertised_low, handler, failed, native, steady))
+        REGISTRY.add(Row(key, low, high, advertised_low, handler, failed, native, steady, followed))
         return handler
 
     return register

@@ -22,7 +22,7 @@ class Reply(NamedTuple):
     """The answer to a request that was given to the shard as `token`."""
 
     token: object
-    answer: Struct | Exception | bytes  # bytes: a whole reply, from the short way
+    answer: Struct | Exception | bytes | tuple[Any, ...]  # bytes: a whole reply, from the short way; a tuple: an errand
 
 
 class Producing(NamedTuple):

@@ -1,7 +1,8 @@
 """The groups of one partition of __consumer_offsets.
 
-`on_*` read and decide, and give a Step; `apply` alone changes what lasts, live and when the partition is read again. An
-`on_*` that raises a KafkaError has changed nothing: it is the answer to whoever asked.
+`on_*` read and decide, and give a Step; `apply` alone changes what lasts, live and when the partition is read again. On
+the short way `apply_commit` does what it would: a property test holds it to that. An `on_*` that raises a KafkaError
+has changed nothing: it is the answer to whoever asked.
 
 This module only hands out: rebalance.py decides on the classic protocol, consumers.py on the other, mixed.py where a
 member of the one is in a group of the other, commits.py on offsets, admin.py for operators.

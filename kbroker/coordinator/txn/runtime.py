@@ -31,7 +31,7 @@ from kbroker.coordinator.txn.shard import (
     TransactionShard,
     Wish,
 )
-from kbroker.coordinator.txn.transaction import EPOCH_BUMPS_FROM, Place
+from kbroker.coordinator.txn.transaction import EPOCH_BUMPS_FROM, Place, client_version_of
 from kbroker.errors import (
     InvalidRequestError,
     KafkaError,
@@ -123,15 +123,15 @@ class TransactionCoordinator(Edge[TransactionShard]):
         led = None if asked is None else self._ready(asked.transactional_id)
         if asked is None or led is None or led.shard is None:
             return False
-        after = led.shard.admit_end(asked, self._clock.now_ms())
+        after = led.shard.admit_end(asked, client_version_of(asked.version), self._clock.now_ms())
         if after is None:
             return False
         key, value = transaction_record(asked.transactional_id, after)
         part = Decided([(key, value)], len(key) + len(value) + RECORD_ROOM)
         if part.size > self._max_bytes:
             return False
-        errand: Any = led.shard.take_end(asked.transactional_id, after)
-        part.replies = [Reply(later, asked.reply(after.producer_id, after.epoch)), Reply(ERRAND, errand)]
+        markers = led.shard.apply_prepared(asked.transactional_id, after)
+        part.replies = [Reply(ERRAND, markers), Reply(later, asked.reply(after.producer_id, after.epoch))]
         led.open.add(later)
         self._defer(led, [part])
         return True

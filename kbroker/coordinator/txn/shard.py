@@ -1,8 +1,8 @@
 """The transactional ids of one partition of __transaction_state.
 
-`on_*` read and decide, and give a Step; `apply` alone changes what lasts, live and when the partition is read again. An
-`on_*` that raises a KafkaError has changed nothing: it is the answer to whoever asked. answers.py is the table that the
-decisions follow.
+`on_*` read and decide, and give a Step; `apply` alone changes what lasts, live and when the partition is read again. On
+the short way `apply_prepared` does what it would: a property test holds it to that. An `on_*` that raises a KafkaError
+has changed nothing: it is the answer to whoever asked. answers.py is the table that the decisions follow.
 
 A decision that takes a producer id which it was not given is answered with NeedsProducerIdError, and asked again with
 one: ids come from the cluster, and decisions wait for nothing.
@@ -17,7 +17,6 @@ from kbroker.coordinator.step import NO_PRODUCER, Record, Step, Timer
 from kbroker.coordinator.txn.answers import ANSWERS, Do
 from kbroker.coordinator.txn.settings import TransactionSettings
 from kbroker.coordinator.txn.transaction import (
-    END_BUMPS_FROM,
     EPOCH_BUMPS_FROM,
     MAX_EPOCH,
     NO_EPOCH,
@@ -67,7 +66,6 @@ class Producer(NamedTuple):
 class Ending(Protocol):
     """EndTxn, as the short way reads it."""
 
-    version: int
     transactional_id: str
     producer_id: int
     producer_epoch: int
@@ -335,56 +333,38 @@ class TransactionShard:
         step = Step()
         told = before
         if do is Do.END:
-            after = before._replace(
-                state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
-                start_ms=before.start_ms if before.state == State.ONGOING else now_ms,
-                update_ms=now_ms,
-                client_version=client_version,
-                next_producer_id=NO_PRODUCER_ID,
-            )
-            if client_version >= EPOCH_BUMPS_FROM:
+            after = _prepared(before, commit=commit, client_version=client_version, now_ms=now_ms)
+            if after.bumps_epoch:
                 if before.is_exhausted:
                     if new_id is None:
                         return _needs_id(token)
                     after = after._replace(next_producer_id=new_id)
-                after = after._replace(epoch=min(before.epoch + 1, MAX_EPOCH))
                 self._remember_epoch(who.transactional_id, before.epoch)
             self._move(step, who.transactional_id, before, after)
             told = _completed(after, now_ms)
         step.reply(token, EndTxnResponse(producer_id=told.producer_id, producer_epoch=told.epoch))
         return step
 
-    def admit_end(self, asked: Ending, now_ms: int) -> Transaction | None:
+    def admit_end(self, asked: Ending, client_version: int, now_ms: int) -> Transaction | None:
         """The short way: an open transaction is ended by the producer that it is of; what it is from then on.
 
-        None: nothing is decided, and on_end must be asked. Else `take_end` is next.
+        None: nothing is decided, and on_end must be asked. Else apply_prepared is next.
         """
         before = self.transactions.get(asked.transactional_id)
         if (
             before is None
             or before.state != State.ONGOING
             or before.producer_id != asked.producer_id
+            or before.producer_id < 0
             or before.epoch != asked.producer_epoch
             or before.is_exhausted
             or self._level() < TAGGED_FROM
         ):
             return None
-        bumps = asked.version >= END_BUMPS_FROM
-        return Transaction(
-            producer_id=before.producer_id,
-            epoch=before.epoch + 1 if bumps else before.epoch,
-            timeout_ms=before.timeout_ms,
-            state=State.PREPARE_COMMIT if asked.committed else State.PREPARE_ABORT,
-            places=before.places,
-            start_ms=before.start_ms,
-            update_ms=now_ms,
-            previous_producer_id=before.producer_id,
-            next_producer_id=NO_PRODUCER_ID,
-            client_version=EPOCH_BUMPS_FROM if bumps else 0,
-        )
+        return _prepared(before, commit=asked.committed, client_version=client_version, now_ms=now_ms)
 
-    def take_end(self, transactional_id: str, after: Transaction) -> Markers:
-        """What apply() would make of its record; the errand that follows."""
+    def apply_prepared(self, transactional_id: str, after: Transaction) -> Markers:
+        """What on_end remembers, and what apply() makes of its record; the errand that follows."""
         if after.bumps_epoch:
             self._remember_epoch(transactional_id, after.epoch - 1)
         self.transactions[transactional_id] = after
@@ -490,6 +470,23 @@ def _goes_on_from(transaction: Transaction, producer_id: int, epoch: int) -> boo
     """The id is the current one, or the one before it which ran out of epochs: the answer with the new one was lost."""
     return producer_id == transaction.producer_id or (
         producer_id == transaction.previous_producer_id and is_exhausted(epoch)
+    )
+
+
+def _prepared(before: Transaction, *, commit: bool, client_version: int, now_ms: int) -> Transaction:
+    """About to end: its markers come next."""
+    bumps = client_version >= EPOCH_BUMPS_FROM
+    return Transaction(
+        producer_id=before.producer_id,
+        epoch=min(before.epoch + 1, MAX_EPOCH) if bumps else before.epoch,
+        timeout_ms=before.timeout_ms,
+        state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
+        places=before.places,
+        start_ms=before.start_ms if before.state == State.ONGOING else now_ms,
+        update_ms=now_ms,
+        previous_producer_id=before.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+        client_version=client_version,
     )
 
 

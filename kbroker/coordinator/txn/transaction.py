@@ -13,7 +13,7 @@ NO_EPOCH = -1
 NO_TIME = -1
 MAX_EPOCH = 32_767  # never told to a producer: it is what fences the last one that was
 EPOCH_BUMPS_FROM = 2  # transaction version from which on every transaction ends with a new epoch (KIP-890)
-END_BUMPS_FROM = 5  # EndTxn's version from which on a client follows that
+END_BUMPS_FROM = 5  # EndTxn's version from which on clients follow that
 TAGGED_FROM = 1  # transaction version from which on records tell more than the oldest form can
 
 Place = tuple[str, int]  # topic, partition
@@ -78,6 +78,11 @@ class Transaction(NamedTuple):
             client_transaction_version=self.client_version if tagged else 0,
         )
         return Record(TransactionLogKey(transactional_id=transactional_id), value)
+
+
+def client_version_of(end_version: int) -> int:
+    """The transaction version that a client follows who ends its transactions with this version of EndTxn."""
+    return EPOCH_BUMPS_FROM if end_version >= END_BUMPS_FROM else 0
 
 
 def is_exhausted(epoch: int) -> bool:

@@ -52,12 +52,32 @@ def test_a_timer_is_not_kept_waiting() -> None:
     assert waits.waited == [100]
 
 
+def test_a_wait_that_a_timer_ends_at_once_is_none() -> None:
+    waits = Waits(comes=False)
+    patience = Patience(waits, waits.serve)
+    for _ in range(2 * TRUST_MAX):
+        patience.expect()
+        assert not patience.before_sleep(0.00001)
+    assert waits.waited == []
+    sleeps(patience, 1)
+    assert waits.waited == [LINGER_US]
+
+
 def test_who_never_comes_is_soon_waited_for_only_now_and_then() -> None:
     waits = Waits(comes=False)
     patience = Patience(waits, waits.serve)
     sleeps(patience, TRUST_MAX + 10 * TRY_AGAIN)
     assert len(waits.waited) == TRUST_MAX + 10
     assert waits.served == 0
+
+
+def test_who_comes_less_often_than_not_is_given_up() -> None:
+    waits = Waits(comes=False)
+    patience = Patience(waits, waits.serve)
+    for number in range(300):
+        waits.comes = number % 3 == 0
+        sleeps(patience, 1)
+    assert len(waits.waited) < 150
 
 
 def test_who_comes_again_is_trusted_again() -> None:
@@ -79,7 +99,7 @@ def test_a_loop_tells_before_it_sleeps_and_only_then() -> None:
         return len(told) == 1
 
     async def story() -> None:
-        selector.before_sleep = before_sleep
+        selector.ask(before_sleep)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert told == []
