@@ -135,7 +135,7 @@ class Edge:
             await asyncio.sleep(0)
 
     def ask(self, frame: bytes) -> tuple[bytes | None, str | None]:
-        return ask(self.desk, frame)
+        return ask(self.desk, frame)[0]
 
     def holds(self) -> tuple[Any, ...]:
         shard = self.coordinator.shard_of("classic")

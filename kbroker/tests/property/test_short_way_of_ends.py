@@ -7,6 +7,7 @@ they are asked, they give the same bytes, write the same log, have the same mark
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from kbroker.coordinator.frames import encode_record
 from kbroker.coordinator.later import Later
 from kbroker.coordinator.placement import TRANSACTIONS_TOPIC
 from kbroker.coordinator.runtime import Site
+from kbroker.coordinator.txn.answers import ANSWERS
 from kbroker.coordinator.txn.runtime import TransactionCoordinator
 from kbroker.coordinator.txn.settings import TransactionSettings
-from kbroker.coordinator.txn.transaction import EPOCH_BUMPS_FROM, MAX_EPOCH, State, Transaction
+from kbroker.coordinator.txn.transaction import EPOCH_BUMPS_FROM, MAX_EPOCH, PREPARED, State, Transaction
 from kbroker.observe.logging import BrokerLog
 from kbroker.protocol import codec
 from kbroker.protocol.messages import AddPartitionsToTxnRequest, EndTxnRequest
@@ -49,13 +51,13 @@ def stored() -> dict[str, Transaction]:
             EPOCH,
             60_000,
             state,
-            PLACES if state in (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT) else frozenset(),
+            PLACES if state in (State.ONGOING, *PREPARED) else frozenset(),
             NOW_MS - 1_000,
             NOW_MS - 500,
             PRODUCER + state,
             client_version=EPOCH_BUMPS_FROM,
         )
-        for state in (State.EMPTY, State.ONGOING, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+        for state in ANSWERS
     }
     ongoing = ids["ongoing"]
     return {
@@ -80,6 +82,7 @@ class Edge:
     """A coordinator on a log of its own, behind a gateway."""
 
     level = 2
+    max_record_bytes = 1_000_000
 
     def __init__(self, directory: Path, *, short: bool) -> None:
         self.clock = BrokerClock()
@@ -101,7 +104,7 @@ class Edge:
                 BrokerLog("json", "error"),
                 asyncio.to_thread,
             ),
-            settings=TransactionSettings,
+            settings=lambda: TransactionSettings(max_record_bytes=self.max_record_bytes),
             level=lambda: self.level,
             new_producer_id=self._new_id,
             write_marker=self._write_marker,
@@ -114,18 +117,20 @@ class Edge:
         return next(self._ids)
 
     def _write_marker(self, *what: Any, **how: Any) -> asyncio.Future[int]:
+        """Those of transactions that were about to end from the first on are never written."""
         self.markers.append((what, how))
         written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        written.set_result(0)
+        if what[2] not in {PRODUCER + state for state in PREPARED}:
+            written.set_result(0)
         return written
 
     async def start(self) -> None:
         self.coordinator.start()
-        while self.coordinator.is_loading:
+        while len(self.markers) < len(PREPARED) * len(PLACES):  # of what was about to end: it is loaded
             await asyncio.sleep(0)
 
-    def ask(self, frame: bytes) -> tuple[bytes | None, str | None]:
-        return ask(self.desk, frame)
+    def ask(self, *frames: bytes) -> list[tuple[bytes | None, str | None]]:
+        return ask(self.desk, *frames)
 
     def holds(self) -> tuple[Any, ...]:
         shard = self.coordinator.shard_of("ongoing")
@@ -138,8 +143,8 @@ class Edge:
         self.log.close(sync=False)
 
 
-def at_level(level: int) -> type[Edge]:
-    return type("Edge", (Edge,), {"level": level})
+def edge_with(**settings: int) -> type[Edge]:
+    return type("Edge", (Edge,), settings)
 
 
 # ---- what clients send ----
@@ -177,20 +182,22 @@ def additions(draw: st.DrawFn) -> bytes:
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(
     level=st.sampled_from([*LEVELS, 2, 2]),
-    asked=st.lists(st.one_of(harmed(ends()), harmed(ends()), additions()), min_size=1, max_size=12),
+    asked=st.lists(
+        st.lists(st.one_of(harmed(ends()), harmed(ends()), additions()), min_size=1, max_size=4), min_size=1, max_size=8
+    ),
     steps=st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 3)), min_size=12, max_size=12),
 )
-def test_both_ways_agree(level: int, asked: list[bytes], steps: list[tuple[int, int]]) -> None:
+def test_both_ways_agree(level: int, asked: list[list[bytes]], steps: list[tuple[int, int]]) -> None:
     async def story(short: Edge, long: Edge) -> None:
-        for frame, (ms, turns) in zip(asked, steps, strict=False):
-            assert short.ask(frame) == long.ask(frame)
+        for frames, (ms, turns) in zip(asked, steps, strict=False):
+            assert short.ask(*frames) == long.ask(*frames)
             for _ in range(turns):  # in which markers are written
                 await asyncio.sleep(0)
             for edge in (short, long):
                 edge.clock.advance(ms)
         assert short.holds() == long.holds()
 
-    on_both(at_level(level), story)
+    on_both(edge_with(level=level), story)
 
 
 @settings(max_examples=500)
@@ -265,15 +272,28 @@ def test_what_is_plain_goes_the_short_way(frame: bytes, level: int, short: bool)
     async def story(edge: Edge, _: Edge) -> None:
         assert edge.coordinator.take_end(frame, Later()) is short
 
-    on_both(at_level(level), story)
+    on_both(edge_with(level=level), story)
+
+
+def agree_on_refusing(way: type[Edge], before: Callable[[Edge], None]) -> None:
+    async def story(short: Edge, long: Edge) -> None:
+        for edge in (short, long):
+            before(edge)
+        told = short.ask(end("ongoing"), end("older", OLDER))
+        assert told == long.ask(end("ongoing"), end("older", OLDER))
+        assert all(reply is not None and reply[9:11] != bytes(2) for reply, _ in told)
+        assert short.markers == long.markers
+
+    on_both(way, story)
 
 
 def test_an_append_that_fails_is_answered_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    async def story(short: Edge, long: Edge) -> None:
-        for edge in (short, long):
-            edge.handle.follow(2, 1)
-        told = short.ask(end("ongoing"))
-        assert told == long.ask(end("ongoing"))
-        assert told[0] is not None
+    agree_on_refusing(Edge, lambda edge: edge.handle.follow(2, 1))
 
-    on_both(Edge, story)
+
+def test_a_coordinator_that_has_resigned_answers_the_same() -> None:
+    agree_on_refusing(Edge, lambda edge: edge.coordinator.resign())
+
+
+def test_a_record_that_is_too_large_is_refused_the_same() -> None:
+    agree_on_refusing(edge_with(max_record_bytes=150), lambda edge: None)

@@ -41,10 +41,10 @@ def on_both(way: type[W], story: Callable[[W, W], Awaitable[None]]) -> None:
         asyncio.run(told(Path(directory)))
 
 
-def ask(desk: Desk, frame: bytes) -> tuple[bytes | None, str | None]:
-    """What is answered in the same turn, and why the connection was closed if it was."""
-    token = desk.begin(frame)
-    return desk.mailbox.replies.get(token), desk.mailbox.closed.get(token)
+def ask(desk: Desk, *frames: bytes) -> list[tuple[bytes | None, str | None]]:
+    """All in one turn: what is answered in it, and why the connection was closed if it was."""
+    tokens = desk.begin_all(frames)
+    return [(desk.mailbox.replies.get(token), desk.mailbox.closed.get(token)) for token in tokens]
 
 
 @st.composite

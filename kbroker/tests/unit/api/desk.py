@@ -251,7 +251,8 @@ class Desk:
             transactions=transactions or self._transactions(),
             in_thread=asyncio.to_thread,
         )
-        self.gateway = Gateway(self.mailbox, rooms, self.log, [LISTENER], self.spawn)
+        self.expected = 0  # answers behind which another request is near
+        self.gateway = Gateway(self.mailbox, rooms, self.log, [LISTENER], self.spawn, expect=self._expect)
         self.controller.committed = self.gateway.forget_answers
         self._token = 0
 
@@ -273,12 +274,22 @@ class Desk:
         """It waits, until go_on()."""
         self._waiting.append(work)
 
+    def _expect(self) -> None:
+        self.expected += 1
+
     def begin(self, frame: bytes) -> int:
         """Sends one frame. What has to wait waits, until go_on()."""
-        self._token += 1
-        self.mailbox.posted.append((self._token, 0, 0, "127.0.0.1", 50000, frame))
+        return self.begin_all([frame])[0]
+
+    def begin_all(self, frames: Sequence[bytes]) -> list[int]:
+        """Sends frames of several clients, which are served in one turn."""
+        first = self._token + 1
+        self._token += len(frames)
+        tokens = list(range(first, self._token + 1))
+        for token, frame in zip(tokens, frames, strict=True):
+            self.mailbox.posted.append((token, 0, 0, "127.0.0.1", 50000, frame))
         self.gateway.serve_pending()
-        return self._token
+        return tokens
 
     def go_on(self) -> bool:
         """Finishes the first of those that wait; False: nobody does."""

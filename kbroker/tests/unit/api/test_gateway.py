@@ -17,10 +17,12 @@ from kbroker.protocol.messages import (
     DescribeClusterRequest,
     DescribeClusterResponse,
     MetadataRequest,
+    ProduceRequest,
 )
 from kbroker.tests.unit.api.desk import Desk
 
 Put = Callable[..., None]
+ADDING = ProduceRequest(transactional_id="a-transaction")
 
 
 def failed(_request: Any, code: int, _version: int) -> DescribeClusterResponse:
@@ -31,8 +33,8 @@ def failed(_request: Any, code: int, _version: int) -> DescribeClusterResponse:
 def put(monkeypatch: pytest.MonkeyPatch) -> Put:
     """Puts another handler in DescribeCluster's place."""
 
-    def replace(handler: registry.Handler, failure: registry.Failure | None = failed) -> None:
-        row = registry.Row(60, 0, 2, 0, handler, failure, native=False)
+    def replace(handler: registry.Handler, failure: registry.Failure | None = failed, **more: Any) -> None:
+        row = registry.Row(60, 0, 2, 0, handler, failure, native=False, **more)
         monkeypatch.setitem(registry.REGISTRY._rows, 60, row)
 
     return replace
@@ -247,3 +249,34 @@ def test_what_stays_of_a_large_request_is_made_before_its_objects(monkeypatch: p
     assert desk.mailbox.replies[desk.post(frame)]
     assert order[-1] == "MetadataRequest"  # all others before the one by which the request is read
     assert {"RequestHeader", "MetadataResponse"} < set(order)
+
+
+def test_an_answer_that_is_followed_is_told_when_it_leaves(put: Put) -> None:
+    async def later(_request: Any, _ctx: Any) -> Any:
+        return DescribeClusterResponse()
+
+    put(later, followed=lambda _: True)
+    desk = Desk()
+    desk.begin(codec.encode_request(DescribeClusterRequest(), 0, 1))
+    assert desk.expected == 0
+    assert desk.go_on()
+    assert desk.expected == 1
+
+
+def test_only_answers_that_are_followed_are_told(put: Put) -> None:
+    desk = Desk()
+    put(broken, followed=lambda _: True)
+    desk.ask(DescribeClusterRequest(), 0)
+    put(lambda _request, _ctx: DescribeClusterResponse(), followed=lambda _: False)
+    desk.gateway._routes.clear()
+    desk.ask(DescribeClusterRequest(), 0)
+    assert desk.expected == 0
+
+
+def test_what_belongs_to_a_transaction_is_followed() -> None:
+    followed = {row.key for row in registry.REGISTRY if row.followed is not None and row.followed(ADDING)}
+    assert followed == {0, 24, 25, 28}
+    produce = registry.REGISTRY.find(0)
+    assert produce is not None
+    assert produce.followed is not None
+    assert not produce.followed(ProduceRequest())
