@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kbroker.api import REGISTRY
 from kbroker.protocol import apis, codec
+from kbroker.tests.property.two_ways import harmed
 from kbroker.tests.unit.api.desk import Desk
 
 ASKED = [
@@ -28,26 +29,14 @@ def serve(frame: bytes) -> None:
 
 
 @st.composite
-def mutated_frames(draw: st.DrawFn) -> bytes:
-    """A default request of some API and version, cut, stretched or with bytes changed behind its key and version."""
+def default_requests(draw: st.DrawFn) -> bytes:
+    """Of some API and version."""
     key, version = draw(st.sampled_from(ASKED))
-    frame = bytearray(codec.encode_request(apis.by_key(key).request(), version, draw(st.integers(0, 2**31 - 1)), "c"))
-    for _ in range(draw(st.integers(0, 4))):
-        if len(frame) <= 4:
-            break
-        at = draw(st.integers(4, len(frame) - 1))
-        match draw(st.sampled_from(["set", "insert", "cut"])):
-            case "set":
-                frame[at] = draw(st.integers(0, 255))
-            case "insert":
-                frame[at:at] = draw(st.binary(min_size=1, max_size=12))
-            case _:
-                del frame[at:]
-    return bytes(frame)
+    return codec.encode_request(apis.by_key(key).request(), version, draw(st.integers(0, 2**31 - 1)), "c")
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(mutated_frames())
+@given(harmed(default_requests(), st.integers(0, 4)))
 def test_mutated_requests_are_answered_or_closed(frame: bytes) -> None:
     serve(frame)
 
@@ -67,7 +56,7 @@ def test_default_requests_of_every_version_are_answered() -> None:
 
 
 @settings(max_examples=500, deadline=None)
-@given(mutated_frames())
+@given(harmed(default_requests(), st.integers(0, 4)))
 def test_a_header_is_read_as_the_codec_reads_it(frame: bytes) -> None:
     flexible = apis.by_key(frame[1]).is_flexible(frame[3])
     try:

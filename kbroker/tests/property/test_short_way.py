@@ -14,14 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kbroker._core.clock import BrokerClock
-from kbroker._core.log.partition_log import PartitionLog
-from kbroker._core.partitions import PartitionHandle
 from kbroker._core.record.records import Record as LogRecord
 from kbroker._core.record.records import build_batch, build_plain_batch
 from kbroker._core.wire.express import read_commit, read_heartbeat
-from kbroker.cluster.image import ClusterImage
-from kbroker.coordinator.frames import encode_record
 from kbroker.coordinator.group import consumer_records
 from kbroker.coordinator.group.consumer_settings import ConsumerSettings
 from kbroker.coordinator.group.member import Member, State
@@ -29,9 +24,7 @@ from kbroker.coordinator.group.runtime import GroupCoordinator
 from kbroker.coordinator.group.settings import GroupSettings
 from kbroker.coordinator.later import Later
 from kbroker.coordinator.placement import OFFSETS_TOPIC
-from kbroker.coordinator.runtime import Site
 from kbroker.coordinator.step import Record
-from kbroker.observe.logging import BrokerLog
 from kbroker.protocol import codec
 from kbroker.protocol.messages import HeartbeatRequest, OffsetCommitRequest
 from kbroker.protocol.records import (
@@ -39,29 +32,13 @@ from kbroker.protocol.records import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
-    PartitionRecord,
-    TopicRecord,
 )
-from kbroker.tests.property.two_ways import CLIENT_IDS, ask, harmed, on_both
+from kbroker.tests.property.two_ways import CLIENT_IDS, NOW_MS, Ground, ask, harmed, on_both, topic_id
 from kbroker.tests.unit.api.desk import Desk
 
-NODE, NOW_MS = 1, 1_700_000_000_000
-TOPICS = {OFFSETS_TOPIC: 1, "t": 3, "another-topic": 1}
+TOPICS = {"t": 3, "another-topic": 1}
 GENERATION, EPOCH = 3, 5
 PLAIN_COMMIT, PLAIN_BEAT = 9, 4
-
-
-def topic_id(name: str) -> bytes:
-    return name.encode()[:16].ljust(16, b"-")
-
-
-def image() -> ClusterImage:
-    made = ClusterImage()
-    for name, count in TOPICS.items():
-        made.apply(TopicRecord(name=name, topic_id=topic_id(name)))
-        for index in range(count):
-            made.apply(PartitionRecord(partition_id=index, topic_id=topic_id(name), leader=NODE, replicas=[NODE]))
-    return made
 
 
 def stored() -> list[Record]:
@@ -105,22 +82,10 @@ class Edge:
     """A coordinator on a log of its own, behind a gateway."""
 
     def __init__(self, directory: Path, *, short: bool) -> None:
-        self.clock = BrokerClock()
-        self.clock.hold(NOW_MS)
-        self.log = PartitionLog.open(directory / f"{OFFSETS_TOPIC}-0", self.clock, {})
-        self.handle = PartitionHandle(0, self.log)
-        self.handle.lead(NODE, 0, 1, 1)
-        self.handle.append(build_plain_batch([encode_record(one) for one in stored()], NOW_MS))
-        self.image = image()
+        self.ground = Ground(directory, OFFSETS_TOPIC, TOPICS, stored())
+        self.clock = self.ground.clock
         self.coordinator = GroupCoordinator(
-            Site(
-                NODE,
-                lambda: self.image,
-                lambda topic, index: self.handle,
-                self.clock,
-                BrokerLog("json", "error"),
-                asyncio.to_thread,
-            ),
+            self.ground.site,
             version=lambda: 1,
             settings=lambda: GroupSettings(offset_metadata_max_bytes=20),
             consumer_settings=lambda group_id: ConsumerSettings(),
@@ -142,8 +107,7 @@ class Edge:
         assert shard is not None
         groups = [*shard.offsets.groups()]
         offsets = {one: dict(shard.offsets.of_group(one)) for one in groups}
-        written = self.log.read(0, 1 << 24, self.log.log_end_offset)
-        return written, offsets, sorted(shard.groups), self._deadlines()
+        return self.ground.written(), offsets, sorted(shard.groups), self._deadlines()
 
     def _deadlines(self) -> dict[Any, int]:
         now_ms = self.clock.monotonic_ms()
@@ -151,7 +115,7 @@ class Edge:
 
     def close(self) -> None:
         self.coordinator.resign()
-        self.log.close(sync=False)
+        self.ground.log.close(sync=False)
 
 
 # ---- what clients send ----
@@ -328,7 +292,7 @@ def test_what_is_plain_goes_the_short_way(frame: bytes, short: bool) -> None:
 def test_an_append_that_fails_is_answered_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     async def story(short: Edge, long: Edge) -> None:
         for edge in (short, long):
-            edge.handle.follow(2, 1)
+            edge.ground.handle.follow(2, 1)
         frame = commit(group_id="simple")
         assert short.ask(frame) == long.ask(frame)
         assert short.ask(frame)[0] is not None

@@ -15,28 +15,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kbroker._core.clock import BrokerClock
-from kbroker._core.log.partition_log import PartitionLog
-from kbroker._core.partitions import PartitionHandle
-from kbroker._core.record.records import build_plain_batch
 from kbroker._core.wire.express_end import read_end, transaction_record
-from kbroker.cluster.image import ClusterImage
 from kbroker.coordinator.frames import encode_record
 from kbroker.coordinator.later import Later
 from kbroker.coordinator.placement import TRANSACTIONS_TOPIC
-from kbroker.coordinator.runtime import Site
 from kbroker.coordinator.txn.answers import ANSWERS
 from kbroker.coordinator.txn.runtime import TransactionCoordinator
 from kbroker.coordinator.txn.settings import TransactionSettings
 from kbroker.coordinator.txn.transaction import EPOCH_BUMPS_FROM, MAX_EPOCH, PREPARED, State, Transaction
-from kbroker.observe.logging import BrokerLog
 from kbroker.protocol import codec
 from kbroker.protocol.messages import AddPartitionsToTxnRequest, EndTxnRequest
-from kbroker.protocol.records import PartitionRecord, TopicRecord
-from kbroker.tests.property.two_ways import CLIENT_IDS, ask, harmed, on_both
+from kbroker.tests.property.two_ways import CLIENT_IDS, NOW_MS, Ground, ask, harmed, on_both
 from kbroker.tests.unit.api.desk import Desk
 
-NODE, NOW_MS = 1, 1_700_000_000_000
+TOPICS = {"t": 3, "another-topic": 1}
 PRODUCER, EPOCH = 7_000, 5
 PLACES = frozenset({("t", 0), ("t", 2), ("another-topic", 0)})
 LEVELS = (0, 1, 2)
@@ -68,16 +60,6 @@ def stored() -> dict[str, Transaction]:
     }
 
 
-def image() -> ClusterImage:
-    made = ClusterImage()
-    for name, count in ((TRANSACTIONS_TOPIC, 1), ("t", 3), ("another-topic", 1)):
-        topic_id = name.encode()[:16].ljust(16, b"-")
-        made.apply(TopicRecord(name=name, topic_id=topic_id))
-        for index in range(count):
-            made.apply(PartitionRecord(partition_id=index, topic_id=topic_id, leader=NODE, replicas=[NODE]))
-    return made
-
-
 class Edge:
     """A coordinator on a log of its own, behind a gateway."""
 
@@ -85,25 +67,13 @@ class Edge:
     max_record_bytes = 1_000_000
 
     def __init__(self, directory: Path, *, short: bool) -> None:
-        self.clock = BrokerClock()
-        self.clock.hold(NOW_MS)
-        self.log = PartitionLog.open(directory / f"{TRANSACTIONS_TOPIC}-0", self.clock, {})
-        self.handle = PartitionHandle(0, self.log)
-        self.handle.lead(NODE, 0, 1, 1)
-        records = [encode_record(one.record(name, self.level)) for name, one in stored().items()]
-        self.handle.append(build_plain_batch(records, NOW_MS))
-        self.image = image()
+        records = [one.record(name, self.level) for name, one in stored().items()]
+        self.ground = Ground(directory, TRANSACTIONS_TOPIC, TOPICS, records)
+        self.clock = self.ground.clock
         self.markers: list[Any] = []
         self._ids = iter(range(9_000, 10_000))
         self.coordinator = TransactionCoordinator(
-            Site(
-                NODE,
-                lambda: self.image,
-                lambda topic, index: self.handle,
-                self.clock,
-                BrokerLog("json", "error"),
-                asyncio.to_thread,
-            ),
+            self.ground.site,
             settings=lambda: TransactionSettings(max_record_bytes=self.max_record_bytes),
             level=lambda: self.level,
             new_producer_id=self._new_id,
@@ -135,12 +105,11 @@ class Edge:
     def holds(self) -> tuple[Any, ...]:
         shard = self.coordinator.shard_of("ongoing")
         assert shard is not None
-        written = self.log.read(0, 1 << 24, self.log.log_end_offset)
-        return written, shard.transactions, shard.open_ids, shard.last_epochs, self.markers
+        return self.ground.written(), shard.transactions, shard.open_ids, shard.last_epochs, self.markers
 
     def close(self) -> None:
         self.coordinator.resign()
-        self.log.close(sync=False)
+        self.ground.log.close(sync=False)
 
 
 def edge_with(**settings: int) -> type[Edge]:
@@ -219,7 +188,7 @@ def test_any_bytes_are_read_or_not(version: int, rest: bytes) -> None:
 
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
-TOPICS = st.text(st.characters(codec="utf-8"), max_size=300)
+NAMES = st.text(st.characters(codec="utf-8"), max_size=300)
 
 
 @given(
@@ -230,7 +199,7 @@ TOPICS = st.text(st.characters(codec="utf-8"), max_size=300)
         epoch=st.integers(-1, MAX_EPOCH),
         timeout_ms=st.integers(0, 2**31 - 1),
         state=st.sampled_from([one for one in State if one != State.EMPTY]),
-        places=st.frozensets(st.tuples(TOPICS, st.integers(0, 2**31 - 1)), max_size=20),
+        places=st.frozensets(st.tuples(NAMES, st.integers(0, 2**31 - 1)), max_size=20),
         start_ms=LONGS,
         update_ms=LONGS,
         previous_producer_id=st.integers(0, 2**63 - 1),
@@ -288,7 +257,7 @@ def agree_on_refusing(way: type[Edge], before: Callable[[Edge], None]) -> None:
 
 
 def test_an_append_that_fails_is_answered_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    agree_on_refusing(Edge, lambda edge: edge.handle.follow(2, 1))
+    agree_on_refusing(Edge, lambda edge: edge.ground.handle.follow(2, 1))
 
 
 def test_a_coordinator_that_has_resigned_answers_the_same() -> None:
