@@ -36,9 +36,10 @@ CAST: Cast = (
 )
 TRANSACTIONAL = {"writer", "copier"}
 PLACES = [(topic, number) for topic in (QUEUE, SOURCE, TARGET) for number in range(PARTITIONS)]
+OFFSETS, OFFSETS_PARTITIONS = "__consumer_offsets", 5
 SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-    "offsets.topic.num.partitions": "5",
+    "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.num.partitions": "5",
     "transaction.state.log.replication.factor": "1",
@@ -271,7 +272,8 @@ class Stage:
             if actor.role in TRANSACTIONAL:
                 self._end_what_it_left(actor.id)
         final = self._read_everything()
-        copies = [Copy(SOURCE, TARGET, self._committed())]
+        unstable = any(name.startswith(OFFSETS) for name in hanging)
+        copies = [Copy(SOURCE, TARGET, self._committed("read_uncommitted" if unstable else "read_committed"))]
         return History(self._operations(), final, copies, self.node.mistakes, hanging)
 
     def _everyone(self) -> list[subprocess.Popen[bytes]]:
@@ -342,11 +344,12 @@ class Stage:
     def _open_for_ever(self) -> dict[str, tuple[int, int]]:
         """Where a transaction is open though everyone has ended and had time to time out: to where it can be read."""
         committed, all_of_it = (self._consumer("the-ends", level) for level in ("read_committed", "read_uncommitted"))
+        places = [*PLACES, *((OFFSETS, number) for number in range(OFFSETS_PARTITIONS))]
         deadline = time.monotonic() + TIMED_OUT_S
         try:
             while True:
-                ends = {f"{topic}-{number}": self._end(all_of_it, topic, number) for topic, number in PLACES}
-                stable = {f"{topic}-{number}": self._end(committed, topic, number) for topic, number in PLACES}
+                ends = {f"{topic}-{number}": self._end(all_of_it, topic, number) for topic, number in places}
+                stable = {f"{topic}-{number}": self._end(committed, topic, number) for topic, number in places}
                 found = {name: (stable[name], end) for name, end in ends.items() if stable[name] < end}
                 if not found or time.monotonic() > deadline:
                     return found
@@ -360,8 +363,9 @@ class Stage:
         assert watermarks is not None
         return watermarks[1]
 
-    def _committed(self) -> dict[str, int]:
-        consumer = self._consumer(GROUP)
+    def _committed(self, isolation: str) -> dict[str, int]:
+        """At read_committed nobody is told an offset that a transaction may still change."""
+        consumer = self._consumer(GROUP, isolation)
         try:
             told = consumer.committed([TopicPartition(SOURCE, number) for number in range(PARTITIONS)], 30)
         finally:
