@@ -28,7 +28,7 @@ class HangUpError(Exception):
 
 @dataclass(slots=True)
 class Rooms:
-    """The doors that broker.py hands to the handlers. One per broker, for its whole life."""
+    """The doors that server/broker_server.py hands to the handlers. One per broker, for its whole life."""
 
     node_id: int
     cluster_id: str

@@ -1,4 +1,4 @@
-"""A node without a network: its directories, controller and replicas, as broker.py composes them."""
+"""A node without a network: its directories, controller and replicas, as server/broker_server.py composes them."""
 
 from __future__ import annotations
 

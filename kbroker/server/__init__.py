@@ -1,0 +1,1 @@
+"""Composition: the rooms of one node, wired together."""
