@@ -2,6 +2,7 @@
 VENV   ?= .venv
 PYTHON ?= python3
 PY      = $(VENV)/bin/python
+PIP_INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 WORKERS ?= 2
 PORT   ?= 9092
@@ -9,7 +10,7 @@ TIMES  := build/layer-seconds.txt
 SHORT_PLAYS := aborts or commits or undone_offsets
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test install lint unit compat spark spark-oracle pipeline pipeline-proof campaigns fuzz sanitize crash decay groups regroup storm jepsen plays transactions transcripts million crowd wireload race race-groups race-spark race-transactions idempotence partitions upkeep micro generate annotate clean
+.PHONY: help core build run test install lint unit compat spark spark-oracle pipeline pipeline-proof campaigns fuzz sanitize crash decay groups regroup storm jepsen plays transactions transcripts million crowd wireload race race-groups race-spark race-transactions idempotence partitions upkeep micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -20,18 +21,31 @@ endef
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 19
 
-$(VENV)/.ready: pyproject.toml
-	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --upgrade pip "setuptools>=77" "Cython>=3.1"
-	$(PY) -m pip install --quiet --no-build-isolation --editable '.[test]'
-	touch $@
+# The runtime and the compiler's tools: what `make run` needs. The core is compiled once, by the target `core`.
+$(VENV)/.runtime: pyproject.toml
+	@echo "[1/4] creating the Python environment in $(VENV)"
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "[2/4] installing Cython and the runtime dependencies"
+	@$(PIP_INSTALL) "setuptools>=77" "Cython>=3.1"
+	@KBROKER_SKIP_CORE=1 $(PIP_INSTALL) --no-build-isolation --editable .
+	@touch $@
 
-build: $(VENV)/.ready  ## the compiled core, in place
+# The test extra: clients, PySpark, pytest, mypy, ruff.
+$(VENV)/.ready: $(VENV)/.runtime
+	@echo "installing the test extra (PySpark is 400 MB)"
+	@KBROKER_SKIP_CORE=1 $(PIP_INSTALL) --no-build-isolation --editable '.[test]'
+	@touch $@
+
+core: $(VENV)/.runtime
+	@ls kbroker/_core/core.*.so >/dev/null 2>&1 || echo "[3/4] compiling the core (about a minute on two cores)"
 	@$(PY) setup.py --quiet build_ext --inplace
 	@$(PY) -m compileall -q kbroker  # as pip does: an environment may forbid it to the first start
 
-run: build       ## a broker on localhost:9092 (PORT=… for another)
-	exec $(VENV)/bin/kbroker start --listeners PLAINTEXT://127.0.0.1:$(PORT)
+build: core $(VENV)/.ready  ## the compiled core, in place, and the test extra
+
+run: core        ## a broker on localhost:9092 (PORT=… for another)
+	@echo "[4/4] starting the broker"
+	@exec $(VENV)/bin/kbroker start --listeners PLAINTEXT://127.0.0.1:$(PORT)
 
 test:            ## everything: build, lint, unit, compat, Spark, short campaigns
 	@rm -f $(TIMES)
