@@ -53,12 +53,17 @@ uint32_t kb_crc32c_table(uint32_t crc, const uint8_t *p, size_t n) {
 #define HAVE_HARDWARE 1
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <nmmintrin.h>
-#define HARDWARE __attribute__((target("sse4.2")))
+#define HARDWARE __attribute__((target("sse4.2,crc32"))) /* clang counts crc32 apart from sse4.2 */
 #define HARDWARE_NAME "sse4.2"
 #define STEP64(crc, v) ((uint32_t)_mm_crc32_u64((crc), (v)))
 #define STEP8(crc, v) _mm_crc32_u8((crc), (v))
-static int hardware_present(void) { return __builtin_cpu_supports("sse4.2"); }
+/* Not __builtin_cpu_supports: a shared object that zig links does not find the table it reads. */
+static int hardware_present(void) {
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_SSE4_2);
+}
 #else
 #include <arm_acle.h>
 #define HARDWARE
