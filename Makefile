@@ -10,7 +10,7 @@ TIMES  := build/layer-seconds.txt
 SHORT_PLAYS := aborts or commits or undone_offsets
 
 .DEFAULT_GOAL := help
-.PHONY: help core build run test install lint unit compat spark spark-oracle pipeline pipeline-proof campaigns fuzz sanitize crash decay groups regroup storm jepsen plays transactions transcripts million crowd wireload race race-groups race-spark race-transactions idempotence partitions upkeep micro generate annotate clean
+.PHONY: help core build run test dist install lint unit compat spark spark-oracle pipeline pipeline-proof campaigns fuzz sanitize crash decay groups regroup storm jepsen plays transactions transcripts million crowd wireload race race-groups race-spark race-transactions idempotence partitions upkeep micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -58,10 +58,12 @@ test:            ## everything: build, lint, unit, compat, Spark, short campaign
 	$(call layer,campaigns (fuzz, crash, groups, transactions),$(MAKE) --no-print-directory campaigns)
 	@echo "── seconds per layer"; cat $(TIMES)
 
-install:         ## pip install in an empty environment, then the installed command starts and stops a broker
-	rm -rf build/empty && $(PYTHON) -m venv build/empty
-	build/empty/bin/python -m pip install --quiet .
-	cd build/empty && bin/python $(CURDIR)/compat_tests/installed.py bin/kbroker
+dist:            ## the sdist, and a manylinux wheel for each CPython of .ci/pythons.txt found here (ONLY=3.11 for one)
+	$(PYTHON) .ci/dist.py $(if $(ONLY),--only $(ONLY))
+
+install:         ## the sdist, and the wheel where no compiler works, in empty environments: each starts a broker
+	$(PYTHON) .ci/dist.py --only $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+	rm -rf build/empty && $(PYTHON) compat_tests/packages.py dist build/empty
 
 lint: build      ## ruff and mypy, strict
 	$(PY) -m ruff check .

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
+import tarfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -24,3 +26,24 @@ def test_make_run_does_not_install_the_test_extra(tmp_path: Path) -> None:
 
 def test_make_run_names_each_of_its_four_steps_in_order(tmp_path: Path) -> None:
     assert re.findall(r"\[(\d)/4\]", dry_run("run", tmp_path / "venv")) == ["1", "2", "3", "4"]
+
+
+def test_classifiers_name_the_supported_versions() -> None:
+    table = re.findall(r"^(3\.\d+) (?:tested|untested)$", (ROOT / ".ci/pythons.txt").read_text(), re.M)
+    classifiers = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    assert classifiers == table == ["3.10", "3.11", "3.12", "3.13", "3.14"]
+
+
+def test_sdist_holds_exactly_what_git_tracks_of_the_packages(tmp_path: Path) -> None:
+    folders = ("kbroker", "spark_integration")
+    tracked = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, check=True, capture_output=True, text=True)
+    egg_info = ["egg_info", "--egg-base", str(tmp_path)]
+    command = [sys.executable, "setup.py", "--quiet", *egg_info, "sdist", "--dist-dir", str(tmp_path)]
+    environment = {**os.environ, "KBROKER_SKIP_CORE": "1"}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = [member.name.partition("/")[2] for member in archive if member.isfile()]
+    held = {name for name in names if name.partition("/")[0] in folders}
+    assert held == set(tracked.stdout.splitlines())
+    assert {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= set(names)
