@@ -3,6 +3,7 @@ import os
 import threading
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
@@ -90,6 +91,11 @@ cdef str host_text(const Address *address):
     cdef char text[64]
     inet_ntop(AF_INET6 if address.v6 else AF_INET, address.host, text, sizeof(text))
     return text.decode("ascii")
+
+
+def never_free(thing):
+    """Keeps an object until the process ends, past the end of the interpreter: a forked child must not free its parent's."""
+    Py_INCREF(thing)
 
 
 cdef class Core:
@@ -314,6 +320,18 @@ cdef class Core:
         cdef int i
         for i in range(self.s.loop_count):
             inbox_ring(&self.s.loops[i].inbox)
+
+    def descriptors(self):
+        """The descriptors that stay open from the first to the last moment of this core: pollers and bells."""
+        cdef int i
+        found = set()
+        if not self._closed:
+            found |= {self.s.mailbox.bell.wait_fd, self.s.mailbox.bell.ring_fd, self.s.emptied.wait_fd, self.s.emptied.ring_fd}
+            for i in range(self.s.loop_count):
+                found |= {self.s.loops[i].inbox.bell.wait_fd, self.s.loops[i].inbox.bell.ring_fd}
+                if not self.s.portable:
+                    found.add(self.s.loops[i].poller.epoll_fd)
+        return found
 
     # ---- requests for Python ----
 

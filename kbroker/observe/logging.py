@@ -18,6 +18,7 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 from threading import Condition, Thread
 from typing import Any, TextIO
+from weakref import WeakSet
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 FORMATS = ("console", "json", "host")
@@ -25,6 +26,17 @@ QUEUED_MAX = 10_000  # lines; past it the oldest go, and a line says how many
 PATIENCE_S = (
     0.25  # structlog is loaded this long after the first line, unless that is a warning: first clients go first
 )
+
+
+_LOGS: WeakSet[BrokerLog] = WeakSet()  # what a forked child must renew
+
+
+def _renew_logs() -> None:
+    for log in list(_LOGS):
+        log.renew_in_child()
+
+
+os.register_at_fork(after_in_child=_renew_logs)
 
 
 class BrokerLog:
@@ -48,6 +60,7 @@ class BrokerLog:
         self._urgent = False
         self._writer: Thread | None = None
         self._kept_back = -1  # a descriptor, until structlog is loaded
+        _LOGS.add(self)
 
     def debug(self, event: str, **fields: Any) -> None:
         self._put("debug", event, fields)
@@ -81,6 +94,16 @@ class BrokerLog:
                 self._writer = Thread(target=self._write, name="kbroker-log", daemon=True)
                 self._writer.start()
             self._changed.notify()
+
+    def renew_in_child(self) -> None:
+        """After a fork: the writer's thread is the parent's, and so are the queued lines; its mutex may be locked."""
+        self._changed = Condition()
+        self._queue.clear()
+        self._dropped = 0
+        self._writer = None
+        if self._kept_back >= 0:
+            os.close(self._kept_back)
+            self._kept_back = -1
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Writes what is queued and ends the thread."""

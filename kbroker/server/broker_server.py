@@ -28,6 +28,7 @@ from kbroker.listeners import Listener
 from kbroker.memory import memory_bytes
 from kbroker.observe.logging import BrokerLog
 from kbroker.protocol import apis
+from kbroker.server.inherited import Held
 from kbroker.storage.log_dirs import LogDirs
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class BrokerServer:
         self._requests: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.Task[None]] = []
         self._undo: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._bound: dict[str, int] = {}  # the port of each listener, by its name
         self._gateway: Gateway | None = None
         self._cleaner: LogCleaner | None = None
 
@@ -101,8 +103,9 @@ class BrokerServer:
         self._core = _make_core(config, clock, self._core_options)
         self._undo.append(self._close_core)
         views = {one.name: ViewHandle() for one in config.listeners}
-        bound = {one.name: _listen(self._core, one, views[one.name], config) for one in config.listeners}
-        advertised = [_advertised(one, bound[one.name]) for one in config.advertised_listeners]
+        for one in config.listeners:
+            self._bound[one.name] = _listen(self._core, one, views[one.name], config)
+        advertised = [_advertised(one, self._bound[one.name]) for one in config.advertised_listeners]
         self._log_dirs = LogDirs.open(config.log_dirs, config.node_id, clock, needed=config.metadata_log_dir)
         self._undo.append(self._release_log_dirs)
 
@@ -233,6 +236,16 @@ class BrokerServer:
     def counters(self) -> Counters:
         """From any thread."""
         return self._core.counters()
+
+    def held(self) -> Held:
+        """What is open now, for a forked child to close. The server may still be starting, or already be stopping."""
+        held = Held(ports=set(self._bound.values()))
+        if hasattr(self, "_core"):
+            held.descriptors |= self._core.descriptors()
+        if hasattr(self, "_log_dirs"):
+            held.descriptors |= self._log_dirs.descriptors
+        held.directories = [os.path.realpath(path) for path in (*self._config.log_dirs, self._config.metadata_log_dir)]
+        return held
 
     async def stop(self) -> None:
         import asyncio

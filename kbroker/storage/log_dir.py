@@ -189,6 +189,16 @@ def _lock_exclusively(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def unlock(descriptor: int) -> None:
+    """Unlocks the file, then closes it: a forked process may hold a copy of the descriptor, and with it the lock."""
+    with contextlib.suppress(OSError):
+        if hasattr(fcntl, "F_OFD_SETLK"):
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
 def admit(path: Path, lock: int, meta: MetaProperties | None, node_id: int, cluster_id: str) -> LogDir:
     formatted = meta is None
     if meta is None:

@@ -50,6 +50,7 @@ from kbroker.storage.log_dir import (
     partitions_in,
     read_topic_id,
     retired_name,
+    unlock,
 )
 from kbroker.storage.removal import Remover
 from kbroker.storage.turns import Turns
@@ -148,7 +149,7 @@ class LogDirs:
             return cls([dirs[path] for path in paths], clock, needed)
         except BaseException:
             for descriptor in locks.values():
-                os.close(descriptor)
+                unlock(descriptor)
             raise
 
     def begin(self) -> None:
@@ -161,6 +162,11 @@ class LogDirs:
                 others = [one for one in self.live if one is not home]
                 if home.path == self._needed or not others or not home.health.fail(problem, marker):
                     raise DataDirectoryError(f"{marker} cannot be removed: {problem.strerror}; remove it.") from None
+
+    @property
+    def descriptors(self) -> set[int]:
+        """Those that stay open while the directories are ours: locks, and the pipes of their health."""
+        return {one for home in self.dirs for one in (home.lock, *home.health.descriptors) if one >= 0}
 
     @property
     def live(self) -> list[LogDir]:
@@ -483,7 +489,7 @@ class LogDirs:
         self.remover.stop()
         for home in self.dirs:
             if home.lock >= 0:
-                os.close(home.lock)  # the file stays: removing it could let two that wait for it both in
+                unlock(home.lock)  # the file stays: removing it could let two that wait for it both in
         self.dirs = []
 
     def _home_of(self, key: Key, directory_id: bytes | None, new: bool) -> LogDir:

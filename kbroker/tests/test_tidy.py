@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "broker": {"server", "config", "listeners", "observe", "storage", "_core", "patience"},
     "cli": {"broker", "listeners", "config", "errors", "storage", "quorum", "observe", "protocol", "_core"},
     "__main__": {"cli"},
-    "__init__": {"broker"},
+    "__init__": {"broker", "config"},
 }
 
 # Pure rooms decide; clocks, disks, sockets and randomness live at their edges.

@@ -12,3 +12,5 @@ class Health:
 
     def fileno(self) -> int:
         """Readable once the directory has failed."""
+    @property
+    def descriptors(self) -> tuple[int, int]: ...

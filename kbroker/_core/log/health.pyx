@@ -86,3 +86,8 @@ cdef class Health:
     def fileno(self):
         """Readable once the directory has failed."""
         return self.state.wait_fd
+
+    @property
+    def descriptors(self):
+        """Both ends of the pipe, for a forked child to close."""
+        return self.state.wait_fd, self.state.ring_fd

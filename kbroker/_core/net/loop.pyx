@@ -89,6 +89,10 @@ cdef extern from "<signal.h>" nogil:
     int pthread_sigmask(int how, const sigset_t *set, sigset_t *old) noexcept
     int SIG_BLOCK
 
+cdef extern from "<sys/socket.h>" nogil:
+    int shutdown(int fd, int how) noexcept
+    int SHUT_RDWR
+
 cdef extern from "<pthread.h>" nogil:
     pthread_t pthread_self() noexcept
     int pthread_equal(pthread_t a, pthread_t b) noexcept
@@ -478,6 +482,7 @@ cdef void close_listeners(Loop *l) noexcept nogil:
     for i in range(l.listener_count):
         if l.listeners[i].fd >= 0:
             poller_remove(&l.poller, l.listeners[i].fd)
+            shutdown(l.listeners[i].fd, SHUT_RDWR)   # frees the port even if a forked process holds a copy
             close(l.listeners[i].fd)
             l.listeners[i].fd = -1
     l.listener_count = 0

@@ -1,0 +1,1 @@
+"""A broker inside a program: forks, left-overs, event loops."""
