@@ -71,7 +71,7 @@ lint: build      ## ruff and mypy, strict
 	$(PY) -m mypy
 
 unit: build      ## unit, golden, property and tidy tests
-	$(PY) -m pytest kbroker/tests bench/campaigns -n $(JOBS)
+	$(PY) -m pytest kbroker/tests bench/campaigns bench/test_picture.py -n $(JOBS)
 
 compat: build    ## real clients; every scenario also on Apache Kafka
 	$(PY) -m pytest compat_tests --ignore compat_tests/spark --write-table -n $(WORKERS)
