@@ -9,6 +9,8 @@ import sys
 import tarfile
 from pathlib import Path
 
+from kbroker.config import Config
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -32,6 +34,21 @@ def test_classifiers_name_the_supported_versions() -> None:
     table = re.findall(r"^(3\.\d+) (?:tested|untested)$", (ROOT / ".ci/pythons.txt").read_text(), re.M)
     classifiers = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
     assert classifiers == table == ["3.10", "3.11", "3.12", "3.13", "3.14"]
+
+
+def test_readme_marks_the_same_versions_as_tested_as_the_table() -> None:
+    table = re.findall(r"^(3\.\d+) (tested|untested)$", (ROOT / ".ci/pythons.txt").read_text(), re.M)
+    assert re.findall(r"(3\.\d+) \((tested|untested)\)", (ROOT / "README.md").read_text()) == table
+
+
+def test_readme_names_every_extra_and_the_default_data_directory() -> None:
+    readme = (ROOT / "README.md").read_text()
+    table = (ROOT / "pyproject.toml").read_text().split("optional-dependencies]")[1].split("\n[")[0]
+    extras = re.findall(r"^(\w+) = \[", table, re.M)
+    assert extras == ["spark", "test"]
+    assert [name for name in extras if f".[{name}]" not in readme] == []
+    assert "`~/.local/share/kbroker`" in readme
+    assert Config().log_dirs == [Path("~/.local/share/kbroker").expanduser()]
 
 
 def test_sdist_holds_exactly_what_git_tracks_of_the_packages(tmp_path: Path) -> None:
