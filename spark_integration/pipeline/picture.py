@@ -1,6 +1,7 @@
-"""A run as a picture: input rate, processing rate, lag and batch time over the run, restarts as dashed lines.
+"""Draws a run: input rate, processing rate, lag and batch time of each batch, restarts as dashed lines.
 
-The colours can be read on a white page and on a dark one: what shows the picture does not tell it which it has.
+Each batch is a point. Only the lag has a line between its points, because only the lag is a level that lasts between
+batches; the line is interrupted at restarts. The colours are legible on a white page and on a dark one.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-WIDTH, LEFT, RIGHT, TOP, PANEL, GAP = 900, 130, 20, 44, 84, 22
+WIDTH, LEFT, RIGHT, TOP, PANEL, GAP = 830, 180, 20, 66, 84, 22
 TEXT, FAINT, RESTART = "#7b8590", "#7b859055", "#d9534f"
 FONT = "font-family='system-ui,-apple-system,Segoe UI,DejaVu Sans,sans-serif'"
 PANELS = (
@@ -33,23 +34,36 @@ def draw(lines: list[dict[str, Any]], name: str) -> str:
     parts = [
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' {FONT} font-size='12' fill='{TEXT}'>",
         f"<text x='8' y='20' font-size='15' font-weight='600'>{escape(title)}</text>",
+        *_legend(),
     ]
     for number, (field, label, unit, colour) in enumerate(PANELS):
         told = [line for line in batches if line[field] is not None]
         points = [(LEFT + (line["at"] - first) * scale, float(line[field])) for line in told]
-        parts += _panel(points, TOP + number * (PANEL + GAP), (label, unit, colour))
+        runs = [LEFT + (start - first) * scale for start in starts] if field == "lag" else None
+        parts += _panel(points, TOP + number * (PANEL + GAP), (label, unit, colour), runs)
     bottom = height - GAP - 4
     for start in starts[1:]:
         x = LEFT + (start - first) * scale
         parts.append(f"<path d='M{x:.1f} {TOP - 6}V{bottom}' stroke='{RESTART}' stroke-dasharray='4 4'/>")
-    if len(starts) > 1:
-        parts.append(f"<text x='{WIDTH - RIGHT}' y='20' text-anchor='end' fill='{RESTART}'>┆ restarted</text>")
     parts.append(f"<text x='{LEFT}' y='{height - 8}'>0 s</text>")
     parts.append(f"<text x='{WIDTH - RIGHT}' y='{height - 8}' text-anchor='end'>{last - first:.0f} s</text>")
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _panel(points: list[tuple[float, float]], top: float, what: tuple[str, str, str]) -> list[str]:
+def _legend() -> list[str]:
+    return [
+        f"<circle cx='14' cy='38' r='3' fill='{TEXT}'/><text x='24' y='42'>one batch</text>",
+        f"<path d='M108 38h18' stroke='{PANELS[2][3]}' stroke-width='1.6'/>",
+        "<text x='132' y='42'>lag between batches</text>",
+        f"<path d='M276 31v14' stroke='{RESTART}' stroke-dasharray='4 4'/>",
+        "<text x='284' y='42'>restart of the driver</text>",
+    ]
+
+
+def _panel(
+    points: list[tuple[float, float]], top: float, what: tuple[str, str, str], runs: list[float] | None
+) -> list[str]:
+    """Returns one figure's axis, labels and points. With the start of each run, a line connects the points of a run."""
     label, unit, colour = what
     most = max((value for _, value in points), default=0.0) or 1.0
     bottom = top + PANEL
@@ -60,8 +74,11 @@ def _panel(points: list[tuple[float, float]], top: float, what: tuple[str, str, 
         f"<text x='{LEFT - 8}' y='{bottom}' text-anchor='end'>0</text>",
         f"<text x='8' y='{top + 32}' opacity='.8'>{unit}</text>",
     ]
-    at = [f"{x:.1f} {bottom - value / most * (PANEL - 6):.1f}" for x, value in points]
-    if at:
-        parts.append(f"<path d='M{' L'.join(at)}' fill='none' stroke='{colour}' stroke-width='1.6'/>")
-        parts += [f"<circle cx='{x}' cy='{y}' r='2.2' fill='{colour}'/>" for x, y in (point.split() for point in at)]
+    at = [(x, bottom - value / most * (PANEL - 6)) for x, value in points]
+    if runs is not None:
+        for start, end in zip([0.0, *runs], [*runs, float("inf")], strict=True):
+            run = [f"{x:.1f} {y:.1f}" for x, y in at if start <= x < end]
+            if len(run) > 1:
+                parts.append(f"<path d='M{' L'.join(run)}' fill='none' stroke='{colour}' stroke-width='1.6'/>")
+    parts += [f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3' fill='{colour}'/>" for x, y in at]
     return parts

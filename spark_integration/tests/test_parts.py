@@ -8,7 +8,7 @@ import pytest
 
 from spark_integration.pipeline import Settings, events, skew
 from spark_integration.pipeline.fates import DEAD, RETRY
-from spark_integration.pipeline.picture import draw
+from spark_integration.pipeline.picture import LEFT, draw
 from spark_integration.pipeline.progress import line_of
 from spark_integration.pipeline.retry import delay_ms, outgoing
 from spark_integration.tests.trial import arguments
@@ -86,6 +86,18 @@ def test_a_report_of_spark_becomes_a_line_and_lines_a_picture() -> None:
     drawn = draw([{"started": at - 1}, line, {"started": at + 1}, again], "clicks & more")
     assert "clicks &amp; more: 24 rows in 2 batches over 2 s, 1 restarts" in drawn
     assert draw([], "nothing yet").startswith("<svg")
+
+
+def test_picture_draws_batches_as_points_and_joins_lag_only_within_a_run() -> None:
+    figures = {"input_rows": 1, "input_rate": 5.0, "processing_rate": 5.0, "lag": 4, "batch_ms": 99_999_999}
+    batches = [{"batch": number, "at": 10.0 * number, **figures} for number in (1, 2, 4, 5)]
+    drawn = draw([{"started": 5.0}, *batches[:2], {"started": 30.0}, *batches[2:]], "clicks")
+    lag = "#e08e0b"
+    assert drawn.count("r='3'") == 4 * 4 + 1
+    assert drawn.count(f"fill='none' stroke='{lag}'") == drawn.count("fill='none'") == 2
+    assert all(words in drawn for words in ("one batch", "lag between batches", "restart of the driver"))
+    left = LEFT - 8 - 0.62 * 12 * len("99,999,999")
+    assert 8 + 0.68 * 12 * len("batch time") < left
 
 
 def test_a_driver_is_told_all_settings() -> None:
