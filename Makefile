@@ -10,7 +10,7 @@ TIMES  := build/layer-seconds.txt
 SHORT_PLAYS := aborts or commits or undone_offsets
 
 .DEFAULT_GOAL := help
-.PHONY: help core build run test dist install lint unit compat spark spark-oracle pipeline pipeline-proof campaigns fuzz sanitize crash decay groups regroup storm jepsen plays transactions transcripts million crowd wireload race race-groups race-spark race-transactions idempotence partitions upkeep micro generate annotate clean
+.PHONY: help core build run test dist install lint unit compat spark spark-oracle pipeline pipeline-proof campaigns fuzz sanitize embedding crash decay groups regroup storm jepsen plays transactions transcripts million crowd wireload race race-groups race-spark race-transactions idempotence partitions upkeep micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -90,6 +90,7 @@ pipeline-proof: build  ## EVENTS=… through it while Spark and the broker are k
 
 campaigns: build ## short runs of the slow campaigns
 	$(PY) -m bench.campaigns.fuzz --frames 40000 --seed 1
+	$(PY) -m bench.campaigns.embedding --brokers 100 --combinations 8 --seed 1
 	$(PY) -m bench.campaigns.crash --cycles 8 --seed 1
 	$(PY) -m bench.campaigns.decay --rounds 16 --seed 1
 	$(PY) -m bench.campaigns.regroup --cycles 6 --seed 1
@@ -107,6 +108,9 @@ sanitize: build  ## INPUTS=… for the parsers and FRAMES=… through sockets, u
 	cd build/sanitized && KBROKER_SANITIZE=1 $(abspath $(PY)) setup.py --quiet build_ext --inplace
 	$(PY) -m bench.campaigns.sanitized --inputs $(or $(INPUTS),2000000) --frames $(or $(FRAMES),200000) \
 		$(if $(SEED),--seed $(SEED))
+
+embedding: build ## BROKERS=… in one process, then COMBINATIONS=… of hosts that fork, spawn and die (SEED=…)
+	$(PY) -m bench.campaigns.embedding --brokers $(or $(BROKERS),1000) --combinations $(or $(COMBINATIONS),200) $(if $(SEED),--seed $(SEED))
 
 crash: build     ## CYCLES=… of kill -9 under acks=all load, reopened and judged (SEED=…)
 	$(PY) -m bench.campaigns.crash --cycles $(or $(CYCLES),200) $(if $(SEED),--seed $(SEED))
