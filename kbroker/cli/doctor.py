@@ -112,8 +112,8 @@ def check_port(host: str, port: int) -> Finding:
 
 
 def check_data_dir(directory: Path) -> Iterator[Finding]:
-    from kbroker.storage.identity import DataDirectoryError, read_meta
-    from kbroker.storage.log_dir import CLEAN_SHUTDOWN
+    from kbroker.storage.identity import DataDirectoryError
+    from kbroker.storage.log_dir import CLEAN_SHUTDOWN, identify
     from kbroker.storage.strays import strays_in
 
     subject = "data directory"
@@ -128,7 +128,7 @@ def check_data_dir(directory: Path) -> Iterator[Finding]:
         yield Finding(False, subject, f"{directory} is not a directory that this user may write")
         return
     try:
-        meta = read_meta(directory)
+        meta = identify(directory)
     except DataDirectoryError as problem:
         yield Finding(False, subject, str(problem))
         return

@@ -419,7 +419,7 @@ class BrokerServer:
             listeners=[str(one) for one in advertised],
             node_id=self._config.node_id,
             cluster_id=self._log_dirs.cluster_id,
-            data_dir=str(self._config.log_dirs[0]),
+            log_dirs=[str(path) for path in self._config.log_dirs],
             topics=len(self._controller.image.topics),
         )
 

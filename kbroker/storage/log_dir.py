@@ -44,6 +44,7 @@ from kbroker.storage.identity import (
     RefusedDirectoryError,
     parse_uuid,
     random_uuid,
+    read_meta,
     write_meta,
 )
 
@@ -54,6 +55,15 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 METADATA_DIRECTORY = "__cluster_metadata-0"
 BOOTSTRAP = "bootstrap.checkpoint"
 DELETED, STRAY, FUTURE = "-delete", "-stray", "-future"
+OWN_PREFIX = ".kbroker"
+# Names that an unformatted directory may hold: a file system's own, and the files of a first start that was killed.
+_HARMLESS = {
+    "lost+found",
+    LOCK,
+    f"{META_PROPERTIES}.tmp",
+    CLEANER_OFFSETS,
+    *(f"{name}.tmp" for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, CLEANER_OFFSETS)),
+}
 _PARTITION = re.compile(rf".+-[0-9]+|.+\.[0-9a-f]{{32}}({DELETED}|{STRAY}|{FUTURE})")
 
 # What each checkpoint file tells of the logs of one directory.
@@ -157,6 +167,39 @@ def blaming(home: LogDir) -> Iterator[None]:
         home.health.fail(problem, problem.filename or home.path)
 
 
+def identify(path: Path, node_id: int | None = None) -> MetaProperties | None:
+    """Returns the meta.properties of a data directory, or None if the directory is absent or may be formatted.
+
+    Raises DataDirectoryError if the directory must not be used: its meta.properties is damaged, it belongs to another
+    node, it has lost its meta.properties, or its files are not a broker's. Writes nothing: `kbroker start` calls it
+    before the first write, `kbroker doctor` calls it to report.
+    """
+    try:
+        names = sorted(os.listdir(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None  # make() creates the directory, or reports why it cannot
+    except OSError as problem:
+        sentence = f"The data directory {path} cannot be read: {problem.strerror}."
+        raise RefusedDirectoryError(sentence, problem) from None
+    meta = read_meta(path)
+    if meta is not None:
+        if node_id not in (None, meta.node_id):
+            raise DataDirectoryError(f"{path} belongs to node {meta.node_id}, but this broker's node.id is {node_id}.")
+        return meta
+    trace = _trace_of_data(path)
+    if trace is not None:
+        raise DataDirectoryError(
+            f"{path} has no {META_PROPERTIES} but holds {trace}: it is not safe to format it; restore the file."
+        )
+    foreign = [name for name in names if name not in _HARMLESS and not name.startswith(OWN_PREFIX)]
+    if foreign:
+        others = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        raise DataDirectoryError(
+            f"{path} is not a data directory: it holds {foreign[0]}{others}; name an empty or a new directory."
+        )
+    return None
+
+
 def make(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -200,17 +243,11 @@ def unlock(descriptor: int) -> None:
 
 
 def admit(path: Path, lock: int, meta: MetaProperties | None, node_id: int, cluster_id: str) -> LogDir:
+    """Opens a locked directory; formats it if `meta`, the answer of `identify`, is None."""
     formatted = meta is None
     if meta is None:
-        trace = _trace_of_data(path)
-        if trace is not None:
-            raise DataDirectoryError(
-                f"{path} has no {META_PROPERTIES} but holds {trace}: it is not safe to format it; restore the file."
-            )
         meta = MetaProperties(cluster_id, node_id, random_uuid())
         write_meta(path, meta)
-    if meta.node_id != node_id:
-        raise DataDirectoryError(f"{path} belongs to node {meta.node_id}, but this broker's node.id is {node_id}.")
     if meta.cluster_id != cluster_id:
         raise DataDirectoryError(f"{path} belongs to cluster {meta.cluster_id}, not to {cluster_id}.")
     home = LogDir(path, meta, lock, formatted)

@@ -33,7 +33,6 @@ from kbroker.storage.identity import (
     RefusedDirectoryError,
     format_uuid,
     random_uuid,
-    read_meta,
 )
 from kbroker.storage.log_dir import (
     CLEAN_SHUTDOWN,
@@ -45,6 +44,7 @@ from kbroker.storage.log_dir import (
     admit,
     blaming,
     directories_in,
+    identify,
     lock,
     make,
     partitions_in,
@@ -126,12 +126,15 @@ class LogDirs:
         locks: dict[Path, int] = {}
         refused: dict[Path, RefusedDirectoryError] = {}
         try:
+            for path in paths:  # all of them before the first write: a refused start leaves no file behind
+                with _noting(refused, path):
+                    identify(path, node_id)
             metas: dict[Path, MetaProperties | None] = {}
-            for path in paths:
+            for path in [path for path in paths if path not in refused]:
                 with _noting(refused, path):
                     make(path)
                     locks[path] = lock(path)
-                    metas[path] = read_meta(path)
+                    metas[path] = identify(path, node_id)  # again: another broker may have formatted it just now
             if needed in refused:
                 raise refused[needed]  # before others are formatted for a cluster that nobody knows
             known = next((meta for meta in metas.values() if meta is not None), None)

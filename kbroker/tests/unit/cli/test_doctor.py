@@ -3,6 +3,7 @@
 import socket
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 import kbroker
@@ -65,3 +66,13 @@ def test_a_directory_that_is_none_or_broken_is_found(tmp_path: Path) -> None:
     code, output = doctor(tmp_path, free_port())
     assert code == 1
     assert line_about("data directory", output).startswith("✗")
+
+
+def test_doctor_refuses_the_folders_that_start_refuses(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    code, output = doctor(tmp_path, free_port())
+    assert code == 1
+    assert f"{tmp_path} is not a data directory: it holds notes.txt" in line_about("data directory", output)
+    with pytest.raises(kbroker.broker.StartError, match="is not a data directory: it holds notes"):
+        kbroker.Broker(tmp_path).start()
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

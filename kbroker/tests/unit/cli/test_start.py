@@ -121,3 +121,15 @@ def test_json_log_lines_go_to_standard_error(run: Run) -> None:
     process.terminate()
     _, errors = process.communicate(timeout=30)
     assert {"started", "stopped"} <= {json.loads(line)["event"] for line in errors.splitlines()}
+
+
+def test_every_log_directory_is_named_at_start(run: Run, tmp_path: Path) -> None:
+    import json
+
+    both = [str(tmp_path / "one"), str(tmp_path / "two")]
+    process = run(*listeners(), "--log-format", "json", data_dir=Path(",".join(both)))
+    port_of(process)
+    process.terminate()
+    _, errors = process.communicate(timeout=30)
+    (started,) = (line for line in map(json.loads, errors.splitlines()) if line["event"] == "started")
+    assert started["log_dirs"] == both

@@ -349,3 +349,40 @@ def test_a_stop_that_cannot_write_lets_go_of_its_directories(tmp_path: Path) -> 
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     (tmp_path / "recovery-point-offset-checkpoint").rmdir()
     open_dirs(tmp_path).release()
+
+
+def test_a_folder_with_foreign_files_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    home = tmp_path / "project"
+    home.mkdir()
+    (home / "main.py").write_text("")
+    (home / "notes.txt").write_text("")
+    with pytest.raises(DataDirectoryError, match=r"is not a data directory: it holds main.py and 1 more"):
+        open_dirs(tmp_path / "new", home)
+    assert sorted(path.name for path in home.iterdir()) == ["main.py", "notes.txt"]
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("trace", ["orders-0", "recovery-point-offset-checkpoint", "bootstrap.checkpoint"])
+def test_a_refused_directory_without_meta_properties_gets_no_lock_file(tmp_path: Path, trace: str) -> None:
+    (tmp_path / trace).mkdir()
+    with pytest.raises(DataDirectoryError, match="not safe to format"):
+        open_dirs(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [trace]
+
+
+def test_a_directory_of_another_node_gets_no_lock_file(tmp_path: Path) -> None:
+    write_meta(tmp_path, MetaProperties("c", 2, random_uuid()))
+    with pytest.raises(DataDirectoryError, match="belongs to node 2"):
+        open_dirs(tmp_path / "new", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
+
+
+@pytest.mark.parametrize("name", ["lost+found", ".lock", "meta.properties.tmp"])
+def test_a_new_volume_or_a_killed_first_start_is_formatted(tmp_path: Path, name: str) -> None:
+    if name == "lost+found":
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_text("")
+    dirs = open_dirs(tmp_path)
+    assert dirs.dirs[0].formatted
+    dirs.release()
