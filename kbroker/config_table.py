@@ -202,5 +202,10 @@ def _synonym(item: str) -> tuple[str, int]:
 
 
 def unknown_setting(name: str, known: Mapping[str, Setting]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"There is no setting {name!r}" + (f"; did you mean {close[0]!r}?" if close else ".")
+    close = closest_setting(name, known)
+    return f"There is no setting {name!r}" + (f"; did you mean {close!r}?" if close else ".")
+
+
+def closest_setting(name: str, known: Mapping[str, Setting]) -> str | None:
+    """Returns the known name that a misspelt one resembles most, or None if none is similar."""
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)

@@ -47,14 +47,15 @@ def command(  # noqa: PLR0917 - click names them
     """Run a broker in the foreground."""
     from kbroker._core.allocator import keep_little
     from kbroker.broker import Broker, StartError
-    from kbroker.config import Config, ConfigError
+    from kbroker.config import ConfigError
     from kbroker.observe.logging import BrokerLog
+    from kbroker.sources import gather
 
-    overrides = [f"listeners={listeners}"] if listeners else []
+    options = {"listeners": listeners} if listeners else {}
     if data_dir is not None:
-        overrides.append(f"log.dirs={data_dir}")
+        options["log.dirs"] = str(data_dir)
     try:
-        config = Config.load(file=config_file, pairs=[*pairs, *overrides])
+        config, warnings = gather(file=config_file, pairs=pairs, options=options)
     except ConfigError as problem:
         click.echo(f"kbroker: {problem}", err=True)
         sys.exit(2)
@@ -64,6 +65,8 @@ def command(  # noqa: PLR0917 - click names them
     if not _malloc_is_set():
         keep_little()
     log = BrokerLog(log_format, log_level)
+    for event, fields in warnings:
+        log.warning(event, **fields)
     broker = Broker.from_config(config, log=log, on_failure=_stop_this_process)
     try:
         broker.start()

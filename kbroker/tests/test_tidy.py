@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "config_table": set(),
     "config": {"config_table", "errors", "listeners"},
     "listeners": {"config_table", "errors"},
+    "sources": {"config", "config_table"},
     "memory": set(),
     "patience": set(),
     "storage": {"_core", "errors", "clock", "config"},
@@ -51,7 +52,7 @@ MAY_IMPORT = {
     "coordinators": {"config", "_core", "cluster", "coordinator", "quorum", "storage"},
     "server": {"*"},
     "broker": {"server", "config", "listeners", "observe", "storage", "_core", "patience"},
-    "cli": {"broker", "listeners", "config", "errors", "storage", "quorum", "observe", "protocol", "_core"},
+    "cli": {"broker", "sources", "listeners", "config", "errors", "storage", "quorum", "observe", "protocol", "_core"},
     "__main__": {"cli"},
     "__init__": {"broker", "config"},
 }
