@@ -45,8 +45,10 @@ def parse_listeners(setting: str, items: Iterable[str], protocols: Mapping[str, 
 def _parse(setting: str, item: str, protocols: Mapping[str, str]) -> Listener:
     name, separator, address = item.partition("://")
     host, colon, port = address.rpartition(":")
-    if not separator or not colon or not port.isdigit() or not 0 <= int(port) <= 65535:
+    if not separator or not colon or not port.isdecimal():
         raise ValueError(f"{setting} holds {item!r}: write it as NAME://host:port.")
+    if int(port) > 65535:
+        raise ValueError(f"{setting} holds {item!r}: port {port} is above 65535, the highest port.")
     name = name.strip().upper()
     protocol = protocols.get(name)
     if protocol not in PROTOCOL_IDS:

@@ -1,7 +1,7 @@
-"""The settings of `kbroker start`, gathered from their sources: properties file, --config pairs, options.
+"""The settings of `kbroker start`, gathered: properties file, KAFKA_ variables, --config pairs, options.
 
-A later source overrides an earlier one. Unknown names in the file do not end the start, as with Kafka: files are shared
-between versions and vendors. Unknown names in --config pairs do, because somebody has just typed them.
+A later source overrides an earlier one. Unknown names in the file or the environment do not end the start, as with
+Kafka: files are shared between versions and vendors. Unknown names in --config pairs do: somebody has just typed them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from kbroker.config import Config, ConfigError, read_properties, table
 from kbroker.config_table import closest_setting
+from kbroker.environment import Environment, read_environment
 
 # Prefixes of settings that other products read from the same file.
 VENDORS = {
@@ -38,7 +39,11 @@ class _Layer(NamedTuple):
 
 
 def gather(
-    *, file: Path | None = None, pairs: Iterable[str] = (), options: Mapping[str, str] | None = None
+    *,
+    file: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    pairs: Iterable[str] = (),
+    options: Mapping[str, str] | None = None,
 ) -> Gathered:
     """Returns the settings of all sources and the warnings for the log. Raises ConfigError for unusable ones."""
     known = table().broker
@@ -48,14 +53,27 @@ def gather(
         found = read_properties(file)
         unknown += [_hint(name, name) for name in found if name not in known]
         layers.append(_Layer(file.name, {name: text for name, text in found.items() if name in known}))
+    environment = read_environment(variables or {})
+    unknown += [_hint(name, variable) for variable, name, _ in environment.settings if name not in known]
+    in_variables = {name: text for _, name, text in environment.settings if name in known}
+    layers.append(_Layer("environment", in_variables))
     layers += [_Layer("--config", _split(pairs)), _Layer("options", options or {})]
     given, overridden = _merge(layers)
-    warnings = []
+    warnings = _skipped(environment)
     if unknown:
         warnings.append(StartWarning("unknown settings ignored", {"settings": unknown}))
     if overridden:
         warnings.append(StartWarning("settings overridden", {"settings": overridden}))
     return Gathered(Config(given), warnings)
+
+
+def _skipped(environment: Environment) -> list[StartWarning]:
+    events = {
+        "environment variables without effect": environment.without_effect,
+        "environment variables of Kubernetes skipped": environment.kubernetes,
+        "empty environment variables skipped": environment.empty,
+    }
+    return [StartWarning(event, {"variables": names}) for event, names in events.items() if names]
 
 
 def _split(pairs: Iterable[str]) -> dict[str, str]:

@@ -23,6 +23,7 @@ STOPPING = {signal.SIGINT, signal.SIGTERM}
 @click.option(
     "--listeners", metavar="NAME://HOST:PORT,…", help="Where to listen.  [default: PLAINTEXT://127.0.0.1:9092]"
 )
+@click.option("--port", type=click.IntRange(0, 65535), help="Short for --listeners PLAINTEXT://127.0.0.1:PORT.")
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
@@ -38,13 +39,20 @@ STOPPING = {signal.SIGINT, signal.SIGTERM}
 )
 def command(  # noqa: PLR0917 - click names them
     listeners: str | None,
+    port: int | None,
     data_dir: Path | None,
     pairs: tuple[str, ...],
     config_file: Path | None,
     log_format: str,
     log_level: str,
 ) -> None:
-    """Run a broker in the foreground."""
+    """Run a broker in the foreground.
+
+    Settings come from the defaults, --config-file, KAFKA_ variables of the environment (KAFKA_NUM_PARTITIONS is
+    num.partitions), --config and the other options; a later source overrides an earlier one.
+    """
+    if port is not None and listeners:
+        raise click.UsageError("--port and --listeners exclude each other.")
     from kbroker._core.allocator import keep_little
     from kbroker.broker import Broker, StartError
     from kbroker.config import ConfigError
@@ -52,10 +60,12 @@ def command(  # noqa: PLR0917 - click names them
     from kbroker.sources import gather
 
     options = {"listeners": listeners} if listeners else {}
+    if port is not None:
+        options["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
     if data_dir is not None:
         options["log.dirs"] = str(data_dir)
     try:
-        config, warnings = gather(file=config_file, pairs=pairs, options=options)
+        config, warnings = gather(file=config_file, variables=os.environ, pairs=pairs, options=options)
     except ConfigError as problem:
         click.echo(f"kbroker: {problem}", err=True)
         sys.exit(2)

@@ -1,5 +1,6 @@
 """`kbroker start` as a process: one line when ready, signals, exit codes, sentences."""
 
+import os
 import re
 import signal
 import socket
@@ -133,3 +134,59 @@ def test_every_log_directory_is_named_at_start(run: Run, tmp_path: Path) -> None
     _, errors = process.communicate(timeout=30)
     (started,) = (line for line in map(json.loads, errors.splitlines()) if line["event"] == "started")
     assert started["log_dirs"] == both
+
+
+def test_the_environment_of_a_compose_file_for_the_apache_image_starts(tmp_path: Path) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    port = free_port()
+    variables = {
+        "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw",
+        "KAFKA_NODE_ID": "1",
+        "KAFKA_PROCESS_ROLES": "broker,controller",
+        "KAFKA_LISTENERS": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:9093",
+        "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://127.0.0.1:{port}",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
+        "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+        "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+        "KAFKA_NUM_PARTITIONS": "3",
+        "KAFKA_LOG_DIRS": str(tmp_path / "from-environment"),
+        "KAFKA_HEAP_OPTS": "-Xmx1G",
+        "KAFKA_PORT": "tcp://10.0.0.1:9092",
+    }
+    command = [sys.executable, "-m", "kbroker", "start"]
+    process = subprocess.Popen(
+        command, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port_of(process)}"})
+        admin.create_topics([NewTopic("t")])["t"].result(10)
+        assert len(admin.list_topics("t", timeout=10).topics["t"].partitions) == 3
+    finally:
+        process.terminate()
+        _, log = process.communicate(timeout=30)
+    assert (tmp_path / "from-environment" / "t-2").is_dir()
+    assert "KAFKA_HEAP_OPTS" in log
+    assert "KAFKA_PORT" in log
+
+
+def test_port_is_short_for_a_listener_on_loopback(run: Run) -> None:
+    port = free_port()
+    assert port_of(run("--port", str(port))) == port
+
+
+def test_a_port_above_65535_is_named_with_its_range(run: Run) -> None:
+    for arguments in (["--port", "99999"], listeners(99999)):
+        process = run(*arguments)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 2
+        assert "99999" in errors
+        assert "65535" in errors
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.config import ConfigError
+from kbroker.environment import setting_of
 from kbroker.sources import gather
 
 
@@ -55,4 +56,65 @@ def test_a_later_source_wins_and_different_values_are_named(tmp_path: Path) -> N
                 ]
             },
         )
+    ]
+
+
+def test_variables_name_settings_by_the_rule_of_the_image() -> None:
+    assert setting_of("KAFKA_NUM_PARTITIONS") == "num.partitions"
+    assert setting_of("KAFKA_A__B_C___D") == "a_b.c-d"
+
+
+def test_the_environment_stands_between_the_file_and_the_command_line(tmp_path: Path) -> None:
+    file = properties(tmp_path, "num.partitions=3\nnode.id=5\n")
+    variables = {"KAFKA_NUM_PARTITIONS": "4", "KAFKA_NODE_ID": "6", "HOME": "/x"}
+    config, warnings = gather(file=file, variables=variables, pairs=["node.id=7"])
+    assert (config.integer("num.partitions"), config.node_id) == (4, 7)
+    assert [one.fields["settings"] for one in warnings] == [
+        [
+            "node.id (environment over server.properties)",
+            "num.partitions (environment over server.properties)",
+            "node.id (--config over environment)",
+        ]
+    ]
+
+
+def test_variables_of_the_jvm_and_of_kubernetes_are_skipped_with_a_line_each() -> None:
+    variables = {
+        "KAFKA_PORT": "tcp://10.0.0.1:9092",
+        "KAFKA_SERVICE_HOST": "10.0.0.1",
+        "KAFKA_SERVICE_PORT": "9092",
+        "KAFKA_PORT_9092_TCP": "tcp://10.0.0.1:9092",
+        "KAFKA_PORT_9092_TCP_ADDR": "10.0.0.1",
+        "KAFKA_OPTS": "-Dx=y",
+        "KAFKA_HEAP_OPTS": "-Xmx1G",
+        "KAFKA_JMX_OPTS": "",
+        "KAFKA_LOG4J_ROOT_LOGLEVEL": "INFO",
+        "KAFKA_ADVERTISED_LISTENERS": "",
+    }
+    config, warnings = gather(variables=variables)
+    assert config.given == {}
+    found = {one.event: one.fields["variables"] for one in warnings}
+    assert found == {
+        "environment variables without effect": [
+            "KAFKA_HEAP_OPTS",
+            "KAFKA_JMX_OPTS",
+            "KAFKA_LOG4J_ROOT_LOGLEVEL",
+            "KAFKA_OPTS",
+        ],
+        "environment variables of Kubernetes skipped": [
+            "KAFKA_PORT",
+            "KAFKA_PORT_9092_TCP",
+            "KAFKA_PORT_9092_TCP_ADDR",
+            "KAFKA_SERVICE_HOST",
+            "KAFKA_SERVICE_PORT",
+        ],
+        "empty environment variables skipped": ["KAFKA_ADVERTISED_LISTENERS"],
+    }
+
+
+def test_unknown_variables_and_unknown_names_of_a_file_share_one_warning(tmp_path: Path) -> None:
+    file = properties(tmp_path, "num.partitons=3\n")
+    _, warnings = gather(file=file, variables={"KAFKA_NUM_IO_THREAD": "1"})
+    assert [one.fields["settings"] for one in warnings] == [
+        ["num.partitons (did you mean num.partitions?)", "KAFKA_NUM_IO_THREAD (did you mean num.io.threads?)"]
     ]
