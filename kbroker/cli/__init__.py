@@ -7,6 +7,7 @@ import click
 COMMANDS = {
     "start": "Run a broker in the foreground.",
     "doctor": "Check whether a broker can run here, and what a data directory holds.",
+    "ping": "Ask a broker whether it answers.",
 }
 
 
