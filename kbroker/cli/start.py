@@ -11,12 +11,18 @@ import os
 import signal
 import sys
 from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from kbroker.observe.logging import BrokerLog
 
 SWITCH_INTERVAL_S = 0.0005  # the control thread waits at most this long for a busy Python thread
 NEW_OBJECTS_PER_COLLECTION = 10_000  # a request that creates thousands of partitions makes a hundred thousand
 STOPPING = {signal.SIGINT, signal.SIGTERM}
+START_GRACE_S = 1.0  # a start that has received a signal may go on for this long
 
 
 @click.command("start", context_settings={"help_option_names": ["-h", "--help"]})
@@ -53,6 +59,9 @@ def command(  # noqa: PLR0917 - click names them
     """
     if port is not None and listeners:
         raise click.UsageError("--port and --listeners exclude each other.")
+    # Blocked before the imports and before any thread exists: every thread inherits the mask, so that only the thread
+    # of StopSignal receives these signals.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     from kbroker._core.allocator import keep_little
     from kbroker.broker import Broker, StartError
     from kbroker.config import ConfigError
@@ -69,8 +78,6 @@ def command(  # noqa: PLR0917 - click names them
     except ConfigError as problem:
         click.echo(f"kbroker: {problem}", err=True)
         sys.exit(2)
-    # Blocked before any thread exists, so that every thread leaves these signals to the one that waits for them below.
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     if not _malloc_is_set():
         keep_little()
@@ -78,22 +85,47 @@ def command(  # noqa: PLR0917 - click names them
     for event, fields in warnings:
         log.warning(event, **fields)
     broker = Broker.from_config(config, log=log, on_failure=_stop_this_process)
+    stop_signal = StopSignal(log)
     try:
         broker.start()
     except StartError as problem:
         log.close()
         click.echo(f"kbroker: {problem}", err=True)
         sys.exit(1)
+    stop_signal.started.set()
     gc.freeze()  # what a start made stays
     gc.set_threshold(NEW_OBJECTS_PER_COLLECTION)
     click.echo(f"kbroker is ready at {broker.bootstrap_servers}")
-    signal.sigwait(STOPPING)
+    stop_signal.received.wait()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # a second Ctrl-C does not wait for a clean stop
     broker.stop()
     log.close()
     if broker.failure is not None:
         click.echo(f"kbroker: {broker.failure}", err=True)
     sys.exit(1 if broker.failed else 0)
+
+
+class StopSignal:
+    """Waits for SIGINT or SIGTERM in a thread of its own, from before the broker starts.
+
+    A signal during the start ends the process if the start takes longer than START_GRACE_S, as the recovery of a large
+    log does. The files are then as after a crash, and the next start recovers them; a shorter start is finished first
+    and followed by a clean stop.
+    """
+
+    def __init__(self, log: BrokerLog) -> None:
+        self.started = Event()  # set by the main thread
+        self.received = Event()
+        self._log = log
+        Thread(target=self._wait, name="kbroker-signals", daemon=True).start()
+
+    def _wait(self) -> None:
+        signal.sigwait(STOPPING)
+        if not self.started.wait(START_GRACE_S):
+            self._log.close(timeout_s=1.0)
+            click.echo("kbroker: The start was interrupted; the next start begins with recovery.", err=True)
+            os._exit(1)
+        self.received.set()
 
 
 def _malloc_is_set() -> bool:

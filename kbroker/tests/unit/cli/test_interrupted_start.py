@@ -1,0 +1,82 @@
+"""Ctrl-C before a broker is ready: the process ends soon and prints no traceback."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[4]
+ENTRY = re.search(r'^kbroker = "([\w.]+):(\w+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+assert ENTRY is not None
+MODULE = "import runpy; runpy.run_module('kbroker', run_name='__main__')"
+CONSOLE_SCRIPT = f"from {ENTRY[1]} import {ENTRY[2]}; sys.exit({ENTRY[2]}())"  # as pip writes it
+
+# Sends SIGINT to the process when it imports the module that the first argument names.
+INTERRUPT_AT_IMPORT = """
+import os, signal, sys
+at = sys.argv.pop(1)
+sys.argv[0] = "kbroker"
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == at:
+            print("interrupted", flush=True)
+            os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupt())
+"""
+
+# Stands in for the recovery of a large log.
+RECOVER_FOR_EVER = """
+import sys, threading
+from kbroker.cli import start
+from kbroker.server.broker_server import LogDirs
+def open(*arguments, **options):
+    print("recovering", flush=True)
+    threading.Event().wait()
+LogDirs.open = open
+start.START_GRACE_S = 0.05
+sys.argv[0] = "kbroker"
+"""
+
+
+@pytest.mark.parametrize(
+    ("way_in", "at"),
+    [
+        (MODULE, "click"),
+        (MODULE, "kbroker.broker"),
+        (CONSOLE_SCRIPT, "click"),
+        (CONSOLE_SCRIPT, "kbroker.cli.start"),
+    ],
+)
+def test_ctrl_c_during_an_import_prints_no_traceback(way_in: str, at: str, tmp_path: Path) -> None:
+    arguments = ["start", "--port", "0", "--data-dir", str(tmp_path / "data")]
+    ran = subprocess.run(
+        [sys.executable, "-c", INTERRUPT_AT_IMPORT + way_in, at, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ran.stdout.startswith("interrupted\n"), ran
+    assert ran.returncode in {0, 1}  # 0: the start was nearly over, and a clean stop followed it
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_a_long_recovery_ends_the_start_with_one_sentence(sign: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", RECOVER_FOR_EVER + CONSOLE_SCRIPT, "start", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--data-dir", str(tmp_path / "data")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "recovering\n"
+            process.send_signal(sign)
+            _, errors = process.communicate(timeout=10)
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert errors == "kbroker: The start was interrupted; the next start begins with recovery.\n"
