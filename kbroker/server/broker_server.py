@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from kbroker.gateway import Gateway
 from kbroker.listeners import Listener
 from kbroker.memory import memory_bytes
 from kbroker.observe.logging import BrokerLog
+from kbroker.observe.repeats import Repeats
 from kbroker.protocol import apis
 from kbroker.server.inherited import Held
 from kbroker.storage.log_dirs import LogDirs
@@ -73,6 +75,7 @@ class BrokerServer:
         """`break_down` is called with a sentence and its cause when the broker cannot go on."""
         self._config = config
         self._log = log
+        self._repeats = Repeats(log)
         self._clock = clock
         self._selector = selector
         self._core_options = core_options
@@ -391,7 +394,8 @@ class BrokerServer:
 
     def _log_events(self) -> None:
         for kind, reason, host, port, count in self._core.events():
-            self._log.warning(f"connection {kind}", peer=f"{host}:{port}", reason=reason, count=count)
+            alike = (host, re.sub("[0-9]+", "", reason))  # sizes in it differ with every request
+            self._repeats.warning(f"connection {kind}", alike, peer=f"{host}:{port}", reason=reason, count=count)
 
     def _tell(self, strays: Strays, advertised: list[Listener]) -> None:
         from kbroker.cluster.image import TOPIC_RESOURCE

@@ -100,6 +100,8 @@ cdef bint connection_keep(Connection *c, Receiver *r, uint8_t *at, int64_t lengt
 # The starved frame may grow, within the budget or beyond it. 1: it has; 0: no room yet; -ENOMEM.
 cdef int connection_admit(Connection *c, Receiver *r) noexcept nogil
 cdef void connection_tighten(Connection *c, Receiver *r) noexcept nogil      # what is not used of a large first buffer is given back
+# Writes why the four bytes at `at` are no frame size: another protocol's first bytes (TLS, HTTP), or out of bounds.
+cdef void describe_size(const uint8_t *at, int64_t request_max, char *text, size_t room) noexcept nogil
 # Forgets what was posted: its tokens are good for nothing now.
 cdef void connection_unpost(Connection *c) noexcept nogil
 cdef void connection_pace(Connection *c, Receiver *r) noexcept nogil         # its client is on time as of now

@@ -1,8 +1,9 @@
 # Receiving: where bytes lie until they are whole frames.
 from libc.errno cimport ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from kbroker._core.c.prelude cimport KB_ASSERT
 from kbroker._core.limits cimport (
@@ -243,6 +244,29 @@ cdef void connection_tighten(Connection *c, Receiver *r) noexcept nogil:
     cdef int64_t held = c.filled - c.start
     if c.own != NULL and not c.starved and c.beyond == 0 and rounded(held * 2) < c.capacity and regrow(c, r, held * 2):
         charge(c, r, c.capacity)
+
+
+cdef const char *other_protocol(const uint8_t *at) noexcept nogil:
+    # Names the protocol whose first bytes were read as the size of a frame; NULL if they match none. Must fit in
+    # EVENT_TEXT_BYTES.
+    if at[0] == 0x16 and at[1] == 3 and at[2] <= 4:
+        return b"a TLS ClientHello on a PLAINTEXT listener: set security.protocol=PLAINTEXT on the client"
+    if (memcmp(at, b"GET ", 4) == 0 or memcmp(at, b"POST", 4) == 0 or memcmp(at, b"HEAD", 4) == 0
+            or memcmp(at, b"PUT ", 4) == 0 or memcmp(at, b"DELE", 4) == 0 or memcmp(at, b"OPTI", 4) == 0
+            or memcmp(at, b"PATC", 4) == 0 or memcmp(at, b"CONN", 4) == 0 or memcmp(at, b"PRI ", 4) == 0):
+        return b"an HTTP request: this port serves only the Kafka protocol"
+    return NULL
+
+
+cdef void describe_size(const uint8_t *at, int64_t request_max, char *text, size_t room) noexcept nogil:
+    cdef int32_t size = <int32_t> load_be32(at)
+    cdef const char *other = other_protocol(at)
+    if other != NULL:
+        snprintf(text, room, b"%s", other)
+    elif size > request_max:
+        snprintf(text, room, b"a frame claims %d bytes, socket.request.max.bytes is %d", <int> size, <int> request_max)
+    else:
+        snprintf(text, room, b"a frame claims %d bytes, fewer than a request header has", <int> size)
 
 
 cdef void connection_unpost(Connection *c) noexcept nogil:

@@ -1,7 +1,6 @@
 # One connection's share of a turn.
 from libc.errno cimport EAGAIN, EINTR, ENOMEM, errno
 from libc.stdint cimport UINT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, realloc
 from libc.string cimport memset
 from posix.unistd cimport close
@@ -12,6 +11,7 @@ from kbroker._core.api.request cimport CLOSE, HELD, PARKED, POST, READY, Outcome
 from kbroker._core.c.prelude cimport KB_ASSERT, store_int32
 from kbroker._core.limits cimport (
     CONNECTION_BUFFER_FIRST_BYTES,
+    EVENT_TEXT_BYTES,
     FRAME_HEADER_MIN_BYTES,
     FRAMES_PER_TURN,
     LARGE_FRAME_BYTES,
@@ -37,6 +37,7 @@ from kbroker._core.net.connection cimport (
     connection_pace,
     connection_receive,
     connection_unpost,
+    describe_size,
     linked,
     list_append,
     list_remove,
@@ -396,7 +397,7 @@ cdef void handle_frames(Loop *l, Connection *c, uint8_t *at, int64_t length) noe
             break
         size = <int32_t> load_be32(at)
         if not legal(l, size):
-            refuse_size(l, c, size)
+            refuse_size(l, c, at)
             return
         if end - at - 4 < size:
             break
@@ -428,13 +429,9 @@ cdef void starve(Loop *l, Connection *c) noexcept nogil:
     inbox_ring(&l.inbox)                 # there is a turn before the loop sleeps: room may have come, or it may go beyond
 
 
-cdef void refuse_size(Loop *l, Connection *c, int32_t size) noexcept nogil:
-    cdef char text[96]
-    if size > l.shared.request_max_bytes:
-        snprintf(text, sizeof(text), b"a frame claims %d bytes, socket.request.max.bytes is %d", <int> size,
-                 <int> l.shared.request_max_bytes)
-    else:
-        snprintf(text, sizeof(text), b"a frame claims %d bytes, fewer than a request header has", <int> size)
+cdef void refuse_size(Loop *l, Connection *c, const uint8_t *at) noexcept nogil:
+    cdef char text[EVENT_TEXT_BYTES]
+    describe_size(at, l.shared.request_max_bytes, text, sizeof(text))
     service_finish(l, c, FRAME_SIZE, text)
 
 

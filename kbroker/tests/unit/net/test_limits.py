@@ -14,6 +14,8 @@ from kbroker._core.core import Core
 
 from .harness import House, closed_by_server, eventually, frame, gather, receive_frame, request, take_one
 
+ON_TLS = "a TLS ClientHello on a PLAINTEXT listener: set security.protocol=PLAINTEXT on the client"
+ON_HTTP = "an HTTP request: this port serves only the Kafka protocol"
 OUT_OF_DESCRIPTORS = """
 import os, resource, sys
 from kbroker._core.clock import BrokerClock
@@ -49,6 +51,24 @@ def test_an_impossible_size_closes_the_connection(house: House, size: int) -> No
     kind, reason, host, peer_port, count = seen[0]
     assert (kind, host, peer_port, count) == ("closed", "127.0.0.1", client.getsockname()[1], 1)
     assert f"a frame claims {size} bytes" in reason
+    assert core.counters()["connections_closed"]["frame_size"] == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", ON_TLS),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", ON_HTTP),
+        (b"POST /topics HTTP/1.1\r\n\r\n", ON_HTTP),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", ON_HTTP),
+    ],
+)
+def test_tls_and_http_on_a_plaintext_port_are_named_in_the_reason(house: House, sent: bytes, reason: str) -> None:
+    core, port = house.core()
+    client = house.connect(port)
+    client.sendall(sent)
+    assert closed_by_server(client)
+    assert gather(core.events)[0][1] == reason
     assert core.counters()["connections_closed"]["frame_size"] == 1
 
 
