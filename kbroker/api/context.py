@@ -40,6 +40,7 @@ class Rooms:
     markers: Markers
     transactions: TransactionCoordinator
     in_thread: Callable[..., Awaitable[Any]]  # for what would hold the loop: in_thread(function, *arguments)
+    warn: Callable[..., None]  # logs what clients can repeat, at most once a minute: warn(event, alike, **fields)
 
     @property
     def image(self) -> ClusterImage:
@@ -62,6 +63,10 @@ class Context(NamedTuple):
     listener_name: str
     peer: str
     principal: int  # 0: anonymous
+
+    @property
+    def peer_host(self) -> str:
+        return self.peer.rpartition(":")[0]
 
 
 def operations(*codes: int) -> int:

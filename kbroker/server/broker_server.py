@@ -216,6 +216,7 @@ class BrokerServer:
             markers=self._markers,
             transactions=self._transactions,
             in_thread=_in_thread,
+            warn=self._repeats.warning,
         )
         names = [one.name for one in self._config.listeners]
         patience = Patience(self._core.linger, self._serve_at_once)

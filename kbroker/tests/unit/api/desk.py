@@ -26,6 +26,7 @@ from kbroker.coordinator.txn.settings import TransactionSettings
 from kbroker.errors import CoordinatorNotAvailableError
 from kbroker.gateway import Gateway
 from kbroker.observe.logging import BrokerLog
+from kbroker.observe.repeats import Repeats
 from kbroker.protocol import apis, codec
 from kbroker.protocol.message import Message
 from kbroker.protocol.records import FeatureLevelRecord, RegisterBrokerRecord
@@ -250,6 +251,7 @@ class Desk:
             markers=Markers(self.replicas.find, self.clock),
             transactions=transactions or self._transactions(),
             in_thread=asyncio.to_thread,
+            warn=Repeats(self.log).warning,
         )
         self.expected = 0  # answers behind which another request is near
         self.gateway = Gateway(self.mailbox, rooms, self.log, [LISTENER], self.spawn, expect=self._expect)
