@@ -18,11 +18,14 @@ from kbroker.api.context import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATI
 from kbroker.api.registry import api
 from kbroker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from kbroker.cluster.topics import INTERNAL_TOPICS, NewTopic, topic_name_error
+from kbroker.errors import name_of
 from kbroker.protocol.message import ZERO_UUID
 from kbroker.protocol.messages import MetadataRequest, MetadataResponse
 
 Topic = MetadataResponse.Topic
 Partition = MetadataResponse.Partition
+
+LOGGED_CHARS_MAX = 300  # of a topic's name, which the client may make as long as it likes
 
 
 def _failed(request: MetadataRequest, code: int, version: int) -> MetadataResponse:
@@ -41,6 +44,10 @@ def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse | Corou
     if any(one.name is None and one.topic_id == ZERO_UUID for one in request.topics):
         return _refused(request, ctx)
     missing = _to_create(request, ctx)
+    unnameable = {name: reason for name in missing if (reason := topic_name_error(name)) is not None}
+    if unnameable:
+        _warn_of_failed_creation(ctx, Err.INVALID_TOPIC_EXCEPTION, unnameable)
+        missing = [name for name in missing if name not in unnameable]
     if missing:
         return _after_creation(request, ctx, missing)
     return _answer(request, ctx, {})
@@ -57,12 +64,33 @@ def _to_create(request: MetadataRequest, ctx: Context) -> list[str]:
         return []
     image = ctx.rooms.image
     names = {one.name: None for one in request.topics or [] if one.name is not None and one.topic_id == ZERO_UUID}
-    return [name for name in names if name not in image.topics and topic_name_error(name) is None]
+    return [name for name in names if name not in image.topics]
 
 
 async def _after_creation(request: MetadataRequest, ctx: Context, missing: list[str]) -> MetadataResponse:
     results = await ctx.rooms.controller.create_topics([NewTopic(name) for name in missing])
+    failed: dict[int, dict[str, str]] = {}
+    for result in results:
+        if result.error_code not in (Err.NONE, Err.TOPIC_ALREADY_EXISTS) and result.name is not None:
+            failed.setdefault(result.error_code, {})[result.name] = result.error_message or ""
+    for code, reasons in failed.items():
+        _warn_of_failed_creation(ctx, code, reasons)
     return _answer(request, ctx, {result.name: result.error_code for result in results if result.name is not None})
+
+
+def _warn_of_failed_creation(ctx: Context, error_code: int, reasons: dict[str, str]) -> None:
+    """Logs one of the topics, with its reason. Clients ask again several times a second."""
+    topic, reason = next(iter(reasons.items()))
+    ctx.rooms.warn(
+        "topic auto-creation failed",
+        (ctx.peer_host, error_code),
+        count=len(reasons),
+        topic=topic[:LOGGED_CHARS_MAX],
+        error=name_of(error_code),
+        reason=reason[:LOGGED_CHARS_MAX],
+        peer=ctx.peer,
+        client_id=ctx.client_id,
+    )
 
 
 def _answer(request: MetadataRequest, ctx: Context, errors: dict[str, int]) -> MetadataResponse:

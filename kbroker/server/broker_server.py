@@ -31,6 +31,7 @@ from kbroker.observe.logging import BrokerLog
 from kbroker.observe.repeats import Repeats
 from kbroker.protocol import apis
 from kbroker.server.inherited import Held
+from kbroker.server.start_warnings import warn_of_replication
 from kbroker.storage.log_dirs import LogDirs
 
 if TYPE_CHECKING:
@@ -419,6 +420,7 @@ class BrokerServer:
         for path in strays.removed:
             self._log.info("what a deleted topic had left was removed", directory=str(path))
         self._tell_repairs()
+        warn_of_replication(self._config, len(self._controller.image.brokers), self._log)
         self._log.info(
             "started",
             listeners=[str(one) for one in advertised],

@@ -1,5 +1,6 @@
 """Topics: Metadata, CreateTopics, DeleteTopics, CreatePartitions, DescribeTopicPartitions, reassignments."""
 
+import json
 from typing import Any
 
 import pytest
@@ -67,6 +68,31 @@ def test_metadata_creates_an_unknown_topic_and_answers_with_it() -> None:
     assert topic.error_code == 0
     assert len(topic.partitions) == 3
     assert "new" in desk.controller.image.topics
+
+
+def test_a_failed_auto_creation_is_logged_once_with_its_reason() -> None:
+    desk = Desk(default_replication_factor=3)
+    for _ in range(3):
+        assert errors(desk.ask(by_name("new", "newer"), 12)) == {"new": 38, "newer": 38}
+        desk.gateway.forget_answers()
+    line = json.loads(desk.logged())
+    assert (line["event"], line["level"], line["topic"]) == ("topic auto-creation failed", "warning", "new")
+    assert line["error"] == "INVALID_REPLICATION_FACTOR"
+    assert "only 1 broker(s) are registered" in line["reason"]
+    assert (line["peer"], line["client_id"], line["count"]) == ("127.0.0.1:50000", "a-client", 2)
+
+
+def test_an_invalid_name_is_logged_where_it_would_have_been_created_and_others_are_created() -> None:
+    desk = Desk()
+    bad = "b d" + "x" * 30_000
+    assert errors(desk.ask(by_name(bad, "new"), 12)) == {bad: 17, "new": 0}
+    line = json.loads(desk.logged())
+    assert (line["error"], line["topic"][:3]) == ("INVALID_TOPIC_EXCEPTION", "b d")
+    assert "the length of 'b d" in line["reason"]
+    assert len(line["topic"]) + len(line["reason"]) < 1000
+    desk = Desk(auto_create_topics_enable=False)
+    assert errors(desk.ask(by_name("b d"), 12)) == {"b d": 17}
+    assert desk.logged() == ""
 
 
 def test_metadata_creates_nothing_when_the_client_or_the_broker_forbids_it() -> None:
