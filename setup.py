@@ -88,18 +88,47 @@ COLD = {"errors", "allocator", "log.leftovers", "log.listing", "log.log_config",
 SKIP_CORE = bool(os.environ.get("KBROKER_SKIP_CORE"))
 
 CORE = Path("kbroker/_core")
+RECIPE = Path("build/recipe.txt")  # the flags and directives of the last build
 CORES = os.cpu_count() or 1
 COMPILE = ["-O2", "-g0", "-std=gnu11", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function", "-Wno-unreachable-code"]
 SANITIZE = ["-fsanitize=address,undefined"] if os.environ.get("KBROKER_SANITIZE") else []
 if SANITIZE:
     COMPILE += ["-O1", "-g", *SANITIZE, "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": False,
+    "wraparound": False,
+    "cdivision": True,
+    "initializedcheck": False,
+    "embedsignature": True,
+    "binding": False,  # else each module carries, and compiles, Cython's own function type
+}
+
+
+def source_of(module: str) -> Path:
+    return CORE / (module.replace(".", "/") + ".pyx")
+
+
+def remove_outdated_c() -> None:
+    """Remove the C that was generated before the flags or directives changed, so that its modules are built again.
+
+    setuptools and Cython compare the times of files only: they keep a module that is newer than its sources.
+    """
+    recipe = f"flags {COMPILE}\nlink {SANITIZE}\n-O1 {sorted(COLD)}\ndirectives {DIRECTIVES}\n"
+    if not RECIPE.exists() or RECIPE.read_text() != recipe:
+        RECIPE.parent.mkdir(exist_ok=True)
+        RECIPE.write_text(recipe)
+    changed_at = RECIPE.stat().st_mtime_ns
+    for module in MODULES:
+        generated = source_of(module).with_suffix(".c")
+        if generated.exists() and generated.stat().st_mtime_ns < changed_at:
+            generated.unlink()
 
 
 def extension(module: str, companions: tuple[str, ...]) -> Extension:
-    source = CORE / (module.replace(".", "/") + ".pyx")
     return Extension(
         f"kbroker._core.{module}",
-        [str(source), *(str(CORE / name) for name in companions)],
+        [str(source_of(module)), *(str(CORE / name) for name in companions)],
         include_dirs=["."],
         extra_compile_args=[*COMPILE, "-O1"] if module in COLD else COMPILE,
         extra_link_args=SANITIZE,
@@ -123,6 +152,8 @@ class ReportingBuild(build_ext):
             print(f"      {self.compiled} of {len(self.extensions)} modules compiled", flush=True)
 
 
+if not SKIP_CORE:
+    remove_outdated_c()
 setup(
     cmdclass={"build_ext": ReportingBuild},
     ext_modules=cythonize(
@@ -130,15 +161,7 @@ setup(
         nthreads=CORES,
         quiet=True,
         annotate=bool(os.environ.get("KBROKER_ANNOTATE")),
-        compiler_directives={
-            "language_level": 3,
-            "boundscheck": False,
-            "wraparound": False,
-            "cdivision": True,
-            "initializedcheck": False,
-            "embedsignature": True,
-            "binding": False,  # else each module carries, and compiles, Cython's own function type
-        },
+        compiler_directives=DIRECTIVES,
     ),
     options={"build_ext": {"parallel": CORES}},
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -64,3 +65,24 @@ def test_sdist_holds_exactly_what_git_tracks_of_the_packages(tmp_path: Path) -> 
     held = {name for name in names if name.partition("/")[0] in folders}
     assert held == set(tracked.stdout.splitlines())
     assert {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= set(names)
+
+
+def test_changed_compile_flags_and_directives_regenerate_a_module_that_is_newer_than_its_source(tmp_path: Path) -> None:
+    """`setup.py --version` generates the C, as every build does first; setuptools compiles every new C file."""
+    core = tmp_path / "kbroker" / "_core"
+    core.mkdir(parents=True)
+    shutil.copy(ROOT / "kbroker/_core/errors.pyx", core)
+    shutil.copy(ROOT / "kbroker/_core/errors.pxd", core)
+    script = re.sub(r"= \{\n.*?\n\}\n", '= {"errors": ()}\n', (ROOT / "setup.py").read_text(), count=1, flags=re.S)
+
+    def generated_at(text: str) -> int:
+        (tmp_path / "setup.py").write_text(text)
+        subprocess.run([sys.executable, "setup.py", "--version"], cwd=tmp_path, check=True, capture_output=True)
+        return (core / "errors.c").stat().st_mtime_ns
+
+    first = generated_at(script)
+    assert generated_at(script + "# a comment\n") == first
+    other_flags = script.replace('"-O2"', '"-O3"')
+    second = generated_at(other_flags)
+    assert second > first
+    assert generated_at(other_flags.replace('"boundscheck": False', '"boundscheck": True')) > second
