@@ -61,9 +61,9 @@ test:            ## everything: build, lint, unit, compat, Spark, short campaign
 dist:            ## the sdist, and a manylinux wheel for each CPython of .ci/pythons.txt found here (ONLY=3.11 for one)
 	$(PYTHON) .ci/dist.py $(if $(ONLY),--only $(ONLY))
 
-install:         ## the sdist, and the wheel where no compiler works, in empty environments: each starts a broker
+install:         ## the sdist, and the wheel where no compiler works, in empty environments (COMPILE=1: the sdist by `cc`)
 	$(PYTHON) .ci/dist.py --only $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-	rm -rf build/empty && $(PYTHON) compat_tests/packages.py dist build/empty
+	rm -rf build/empty && $(PYTHON) compat_tests/packages.py . $(if $(COMPILE),--compile)
 
 lint: build      ## ruff and mypy, strict
 	$(PY) -m ruff check .

@@ -68,21 +68,28 @@ def build_sdist(python: Path) -> Path:
     return sdist
 
 
+def zig_of(python: Path) -> Path:
+    """Return the zig program of an environment. `python -m ziglang` would start Python for each of 138 calls."""
+    code = "import os, ziglang; print(os.path.dirname(ziglang.__file__))"
+    found = subprocess.run([str(python), "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    return Path(found) / "zig"
+
+
 def build_wheel(sdist: Path, python: Path, version: str) -> Path:
-    """Compile the sdist with zig and return the audited wheel."""
+    """Let pip build the sdist, as `pip install` would, but with zig's compiler, and return the audited wheel.
+
+    The wheel as pip made it stays in WORK: compat_tests/packages.py installs both.
+    """
     source = WORK / f"source-{version}"
     shutil.rmtree(source, ignore_errors=True)
     with tarfile.open(sdist) as archive:
         archive.extractall(source)
     (tree,) = source.iterdir()
-    compiler = f"{python} -m ziglang cc -target {TARGET}"
+    compiler = f"{zig_of(python)} cc -target {TARGET}"
     variables = {**os.environ, "CC": compiler, "LDSHARED": f"{compiler} -shared"}
-    subprocess.run(
-        [str(python), "setup.py", "--quiet", "bdist_wheel", "--dist-dir", str(source)],
-        cwd=tree,
-        env=variables,
-        check=True,
-    )
+    pip = [str(python), "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command = [*pip, "--no-build-isolation", "--wheel-dir", str(source), str(tree)]
+    subprocess.run(command, env=variables, check=True)
     (plain,) = source.glob("*.whl")
     tag = "cp" + version.replace(".", "")
     for old in DIST.glob(f"kbroker-*-{tag}-*.whl"):

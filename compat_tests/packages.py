@@ -1,10 +1,13 @@
-"""Installs the sdist and the wheel of `make dist`, each in an empty environment, and runs the installed command.
+"""Installs what `make dist` built, in empty environments, and runs the installed command.
 
-The wheel is installed where every C compiler fails: neither kbroker nor a dependency may need one.
+The wheel is installed where every C compiler fails: neither kbroker nor a dependency may need one. `pip install` of an
+sdist builds a wheel from it and installs that wheel. `make dist` has let pip do the first half; the second half is done
+here. With --compile the sdist itself is installed, in pip's isolated build environment and with the system's compiler.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -34,15 +37,24 @@ def try_out(package: Path, place: Path, variables: dict[str, str], *options: str
     subprocess.run([python, str(INSTALLED), "bin/kbroker"], env=variables, cwd=place, check=True)
 
 
-def main(dist: Path, place: Path) -> None:
-    (sdist,) = dist.glob("kbroker-*.tar.gz")
-    tag = "cp{}{}".format(*sys.version_info[:2])
-    (wheel,) = dist.glob(f"kbroker-*-{tag}-{tag}-manylinux*_x86_64.whl")
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root", type=Path, help="the checkout in which `make dist` ran")
+    parser.add_argument("--compile", action="store_true", help="install the sdist itself, not the wheel built from it")
+    options = parser.parse_args()
+    root: Path = options.root.resolve()
+    place = root / "build" / "empty"
+    version = "{}.{}".format(*sys.version_info[:2])
+    (sdist,) = (root / "dist").glob("kbroker-*.tar.gz")
+    tag = "cp" + version.replace(".", "")
+    (wheel,) = (root / "dist").glob(f"kbroker-*-{tag}-{tag}-manylinux*_x86_64.whl")
+    (from_sdist,) = (root / "build" / "dist" / f"source-{version}").rglob(f"kbroker-*-{tag}-{tag}-linux_x86_64.whl")
     print(f"wheel {wheel.name}, no compiler", flush=True)
     try_out(wheel, place / "wheel", failing_compilers(place / "stubs"), "--only-binary", ":all:")
-    print(f"sdist {sdist.name}", flush=True)
-    try_out(sdist, place / "sdist", dict(os.environ))
+    package = sdist if options.compile else from_sdist
+    print(f"sdist {sdist.name}: {package.name}", flush=True)
+    try_out(package, place / "sdist", dict(os.environ))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve())
+    main()

@@ -37,6 +37,14 @@ def test_classifiers_name_the_supported_versions() -> None:
     assert classifiers == table == ["3.10", "3.11", "3.12", "3.13", "3.14"]
 
 
+def test_wheels_are_built_with_the_requirements_that_pip_would_install_for_the_build() -> None:
+    table = re.search(r"^requires = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.M)
+    tools = re.search(r"^TOOLS = \((.*)\)$", (ROOT / ".ci/dist.py").read_text(), re.M)
+    assert table is not None
+    assert tools is not None
+    assert set(table[1].split(", ")) <= set(tools[1].split(", "))
+
+
 def test_readme_marks_the_same_versions_as_tested_as_the_table() -> None:
     table = re.findall(r"^(3\.\d+) (tested|untested)$", (ROOT / ".ci/pythons.txt").read_text(), re.M)
     assert re.findall(r"(3\.\d+) \((tested|untested)\)", (ROOT / "README.md").read_text()) == table
