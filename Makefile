@@ -10,7 +10,7 @@ TIMES  := build/layer-seconds.txt
 SHORT_PLAYS := aborts or commits or undone_offsets
 
 .DEFAULT_GOAL := help
-.PHONY: help core build run test dist install lint unit compat spark spark-oracle pipeline pipeline-proof campaigns fuzz sanitize embedding crash decay groups regroup storm jepsen plays transactions transcripts million crowd wireload race race-groups race-spark race-transactions idempotence partitions upkeep micro generate annotate clean
+.PHONY: help core build run test dist install lint unit compat spark spark-oracle pipeline pipeline-proof campaigns fuzz sanitize embedding crash decay groups regroup storm jepsen plays transactions transcripts million crowd wireload race race-fresh race-groups race-spark race-transactions idempotence partitions upkeep micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -159,6 +159,9 @@ race-groups: wireload  ## the group coordinators of kbroker and Apache Kafka; RO
 
 race-transactions: wireload  ## transactions on kbroker and Apache Kafka: throughput and commit latency; ROUNDS=… ONLY=…
 	$(PY) -m bench.race --transactions --warm-minutes 1 --rounds $(or $(ROUNDS),3) $(if $(ONLY),--only '$(ONLY)')
+
+race-fresh: wireload  ## kbroker and Apache Kafka in memory that the machine has never touched; ROUNDS=… ONLY=…
+	$(PY) -m bench.race --fresh --warm-minutes 1 --rounds $(or $(ROUNDS),5) $(if $(ONLY),--only '$(ONLY)')
 
 race-spark: wireload  ## Spark reads a million records of 100 B and of 1 KiB from each in turn; ROUNDS=…
 	$(PY) -m bench.spark $(if $(ROUNDS),--rounds $(ROUNDS))

@@ -43,7 +43,22 @@ MANY_TRANSACTIONS = {"transactions/s": MORE}  # who commits ten times as often h
 # What Spark reads, and how long its records are: a race of its own, `bench.spark`.
 SPARK_READS = {"Spark batch read, 1 M x 100 B": 100, "Spark batch read, 1 M x 1 KiB": 1024}
 
+# The end of a work's name in the race on fresh memory. There no figure may be behind Apache Kafka's.
+FRESH_MEMORY = ", fresh memory"
+NOT_BEHIND_BYTES = {"MB/s": at_least(1), "CPU s per GB": at_most(1)}
+NOT_BEHIND_REQUESTS = {"requests/s": at_least(1), "CPU µs per request": at_most(1)}
+NOT_BEHIND_MESSAGES = {"messages/s": at_least(1), "CPU s per million": at_most(1)}
+NOT_BEHIND_LATENCY = {"p50 µs": at_most(1), "p99 µs": at_most(1)}
+
 BARS: dict[str, dict[str, Bar]] = {
+    "raw produce, 16 KiB batches, 4 x 4" + FRESH_MEMORY: NOT_BEHIND_BYTES,
+    "raw produce, 512 KiB batches, 4 x 4" + FRESH_MEMORY: NOT_BEHIND_BYTES,
+    "raw produce, one 100 B record, 16 x 8" + FRESH_MEMORY: NOT_BEHIND_REQUESTS,
+    "raw fetch, 1 MiB" + FRESH_MEMORY: NOT_BEHIND_BYTES,
+    "raw fetch, 64 KiB" + FRESH_MEMORY: NOT_BEHIND_BYTES,
+    "produce to ack, low load" + FRESH_MEMORY: NOT_BEHIND_LATENCY,
+    "produce to consumer, low load" + FRESH_MEMORY: NOT_BEHIND_LATENCY,
+    "librdkafka produce, 1 KiB, acks=all" + FRESH_MEMORY: NOT_BEHIND_MESSAGES,
     "librdkafka produce, 100 B, acks=all": CLIENT_PRODUCE,
     "librdkafka produce, 1 KiB, acks=all": CLIENT_PRODUCE,
     "librdkafka produce, 100 B, lz4": COMPRESSED,

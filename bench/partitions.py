@@ -203,7 +203,7 @@ def main() -> None:
             for name, value in life(make).items():
                 print(f"{name:40} {value:10.2f}")
             return
-        seen = interleave({name: partial(life, make) for name, make in makers.items()}, asked.rounds, ballast)
+        seen = interleave({name: partial(life, make) for name, make in makers.items()}, asked.rounds, ballast.settle)
     finally:
         ballast.drop()
     rows = list(rows_of(WORK, APACHE, seen["kbroker"], seen[APACHE]))

@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from bench import frames, report
-from bench.bars import BARS, SPARK_READS
+from bench.bars import BARS, FRESH_MEMORY, SPARK_READS
+from bench.fresh import Sponge
 from bench.outcome import Race, Row
 from bench.servers import SETTINGS, ApacheServer, KbrokerServer, Server
 from bench.settle import Ballast
@@ -86,6 +87,20 @@ TRANSACTIONS: dict[str, Work] = {
     "librdkafka transactions, 1 x 100 B": transactions.librdkafka(1, 100),
     "librdkafka transactions, 100 x 1 KiB": transactions.librdkafka(100, 1024),
 }
+# In memory that the machine must fetch from its host, in a race of its own: `--fresh`.
+FRESH: dict[str, Work] = {
+    name + FRESH_MEMORY: WORKS[name]
+    for name in (
+        "raw produce, 16 KiB batches, 4 x 4",
+        "raw produce, 512 KiB batches, 4 x 4",
+        "raw produce, one 100 B record, 16 x 8",
+        "raw fetch, 1 MiB",
+        "raw fetch, 64 KiB",
+        "produce to ack, low load",
+        "produce to consumer, low load",
+        "librdkafka produce, 1 KiB, acks=all",
+    )
+}
 RESTART = lives.Restart()
 # On brokers that the work itself starts and stops.
 LIVES: dict[str, Work] = {"a fresh broker": lives.fresh, "500 topics x 4 partitions, restart": RESTART}
@@ -102,19 +117,26 @@ FLOORS: dict[str, Callable[[dict[str, int]], Figures]] = {
 ECHO, NEAR = "a bare echo", ", low load, alone"
 THREAD, PROCESS = ", a Python thread spins", ", another process spins"
 APACHE, ALONE = "Apache Kafka", "kbroker alone"
+Prepare = Callable[[], Figures]
+
+
+def unprepared() -> Figures:
+    return {}
 
 
 def interleave(
-    turns: Mapping[str, Callable[[], Figures]], rounds: int, ballast: Ballast | None
+    turns: Mapping[str, Callable[[], Figures]], rounds: int, prepare: Prepare = unprepared
 ) -> dict[str, list[Figures]]:
-    """Everyone has one turn a round, in memory that is settled if there is ballast; who goes first changes."""
+    """Runs every turn once a round, `prepare` before each; the order changes from round to round.
+
+    The figures that `prepare` returns are kept beside those of the turn.
+    """
     seen: dict[str, list[Figures]] = {name: [] for name in turns}
     order = list(turns)
     for _ in range(rounds):
         for name in order:
-            if ballast is not None:
-                ballast.settle()
-            seen[name].append(turns[name]())
+            prepared = prepare()
+            seen[name].append({**turns[name](), **prepared})
         order.reverse()
     return seen
 
@@ -134,7 +156,7 @@ def warm(apache: Server, works: Mapping[str, Work], minutes: float) -> None:
 
 
 def duel(
-    works: Mapping[str, Work], lived: Mapping[str, Work], rounds: int, warm_minutes: float, ballast: Ballast | None
+    works: Mapping[str, Work], lived: Mapping[str, Work], rounds: int, warm_minutes: float, prepare: Prepare
 ) -> Iterator[Row]:
     """The works on both brokers, which run all the time, and those that start brokers of their own."""
     if works or lived:
@@ -143,7 +165,7 @@ def duel(
             warm(apache, works, warm_minutes)
             for name, work in {**works, **lived}.items():
                 turns = {"kbroker": partial(work, kbroker), APACHE: partial(work, apache)}
-                seen = interleave(turns, rounds, ballast)
+                seen = interleave(turns, rounds, prepare)
                 yield from rows_of(name, APACHE, seen["kbroker"], seen[APACHE])
         finally:
             kbroker.stop()
@@ -151,19 +173,19 @@ def duel(
             RESTART.clear()
 
 
-def race(rounds: int, only: str, warm_minutes: float, ballast: Ballast) -> Iterator[Row]:
+def race(rounds: int, only: str, warm_minutes: float, prepare: Prepare) -> Iterator[Row]:
     works, lived = ({name: work for name, work in kind.items() if only in name} for kind in (WORKS, LIVES))
-    yield from duel(works, lived, rounds, warm_minutes, ballast)
+    yield from duel(works, lived, rounds, warm_minutes, prepare)
     for name, work in BESIDE.items():
         if only in name + THREAD or only in name + PROCESS:
             ways = {how: partial(beside, work, how) for how in (ALONE, THREAD, PROCESS)}
-            seen = interleave(ways, rounds, ballast)
+            seen = interleave(ways, rounds, prepare)
             for how in (THREAD, PROCESS):
                 yield from rows_of(name + how, ALONE, seen[how], seen[ALONE])
     for name, bare in FLOORS.items():
         if only in name + NEAR:
             turns = {ALONE: partial(beside, BESIDE[name], ALONE), ECHO: partial(bare, latency.PACED)}
-            seen = interleave(turns, rounds, ballast)
+            seen = interleave(turns, rounds, prepare)
             yield from rows_of(name + NEAR, ECHO, seen[ALONE], seen[ECHO])
 
 
@@ -182,25 +204,26 @@ def beside(work: Work, how: str) -> Figures:
             spinner.wait()
 
 
-def race_coordinators(kind: str, works: Mapping[str, Work], rounds: int, only: str, warm_minutes: float) -> None:
-    """Nothing here fills memory, so none is settled; the page keeps what was found in a section of its own."""
+def race_section(kind: str, works: Mapping[str, Work], arguments: argparse.Namespace, prepare: Prepare) -> None:
+    """Runs the works of one kind on both brokers; the page has a section for each kind."""
     began = time.monotonic()
     print(report.HEADING)
     rows: list[Row] = []
+    chosen = {name: work for name, work in works.items() if arguments.only in name}
     try:
-        for row in duel({name: work for name, work in works.items() if only in name}, {}, rounds, warm_minutes, None):
+        for row in duel(chosen, {}, arguments.rounds, arguments.warm_minutes, prepare):
             print(report.line(row), flush=True)
             rows.append(row)
     finally:  # what was found before a work failed is kept as well
-        outcome = Race.of(rows, rounds=rounds, warm_minutes=warm_minutes)
+        outcome = Race.of(rows, rounds=arguments.rounds, warm_minutes=arguments.warm_minutes)
         path = outcome.keep(RESULTS, kind)
         print(f"{report.judgement(outcome)} {time.monotonic() - began:.0f} s; kept in {path}")
-    if not only:
+    if not arguments.only:
         report.write_section(kind, outcome)
 
 
 def main() -> None:
-    known = {**WORKS, **LIVES, **GROUPS, **TRANSACTIONS, **SPARK_READS}.keys()
+    known = {**WORKS, **LIVES, **GROUPS, **TRANSACTIONS, **FRESH, **SPARK_READS}.keys()
     unknown = BARS.keys() - known - {name + THREAD for name in BESIDE}
     assert not unknown, f"bars for works that are not there: {unknown}"
     parser = argparse.ArgumentParser(description=__doc__)
@@ -209,17 +232,26 @@ def main() -> None:
     parser.add_argument("--only", default="", help="run the works whose name contains this; the docs stay as they are")
     parser.add_argument("--groups", action="store_true", help="the race of the group coordinators")
     parser.add_argument("--transactions", action="store_true", help="the race of transactions")
+    parser.add_argument("--fresh", action="store_true", help="the race in memory that the machine has never touched")
     arguments = parser.parse_args()
-    for kind, works in (("groups", GROUPS), ("transactions", TRANSACTIONS)):
+    sponge = Sponge()
+    for kind, works, prepare in (
+        ("groups", GROUPS, unprepared),  # coordinators do not fill memory
+        ("transactions", TRANSACTIONS, unprepared),
+        ("fresh", FRESH, sponge.soak),
+    ):
         if getattr(arguments, kind):
-            race_coordinators(kind, works, arguments.rounds, arguments.only, arguments.warm_minutes)
+            try:
+                race_section(kind, works, arguments, prepare)
+            finally:
+                sponge.release()
             return
     began = time.monotonic()
     print(report.HEADING)
     rows: list[Row] = []
     ballast = Ballast()
     try:
-        for row in race(arguments.rounds, arguments.only, arguments.warm_minutes, ballast):
+        for row in race(arguments.rounds, arguments.only, arguments.warm_minutes, ballast.settle):
             print(report.line(row), flush=True)
             rows.append(row)
     finally:  # what was found before a work failed is kept as well

@@ -160,7 +160,21 @@ Written by `make race-transactions`, last for commit {commit} at {at} on {cores}
   often on the one broker as on the other, and one thread reads all answers: their times are compared at the even pace.
 - **Waiting**: a producer whose transaction before has not ended yet asks again after 20 ms, as Java's does.
 """
-SECTIONS = {"groups": GROUPS_SECTION, "transactions": TRANSACTIONS_SECTION}
+FRESH_SECTION = """\
+## Fresh memory
+
+Written by `make race-fresh`, last for commit {commit} at {at} on {cores} cores of {cpu}, {memory}, Linux {kernel}.
+Medians of {rounds} rounds, interleaved, Apache Kafka 4.3.1 warmed for {warm:g} minutes with the same works.
+
+{table}
+{judgement}
+
+- **Fresh memory** is what a virtual machine has never touched, as on every CI runner: its host supplies each page at
+  the first write. Before each turn `bench/fresh.py` allocates and holds the free pages that the machine has already, so
+  the broker writes into fresh ones. **µs to touch a page** is what the last 64 MiB of that cost: under 1 where the
+  machine has the page already, 2 to 20 where it is fresh. It depends on the host and changes from minute to minute.
+"""
+SECTIONS = {"groups": GROUPS_SECTION, "transactions": TRANSACTIONS_SECTION, "fresh": FRESH_SECTION}
 
 
 def write_section(kind: str, race: Race) -> None:

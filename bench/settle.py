@@ -26,7 +26,7 @@ class Ballast:
         self._directory = Path(tempfile.mkdtemp(prefix="kbroker-ballast-"))
         self._files = 0
 
-    def settle(self) -> None:
+    def settle(self) -> dict[str, float]:
         """Returns when what a work will write into is the machine's already. Elsewhere than Linux: at once.
 
         Where holes do not stay in the page cache (tmpfs, a control group's limit) it is given up after one try.
@@ -34,7 +34,8 @@ class Ballast:
         while (missing := free_bytes() - LEFT_FREE_BYTES) > WORTH_IT_BYTES:
             self._read_holes(missing)
             if free_bytes() - LEFT_FREE_BYTES > missing // 2:
-                return
+                break
+        return {}
 
     def _read_holes(self, length: int) -> None:
         self._files += 1

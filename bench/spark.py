@@ -81,8 +81,8 @@ def main() -> None:
             turns: dict[str, Callable[[], Figures]] = {
                 who: partial(work, server) for who, server in zip(("kbroker", APACHE), servers, strict=True)
             }
-            interleave(turns, WARM_ROUNDS, None)
-            seen = interleave(turns, asked.rounds, None)
+            interleave(turns, WARM_ROUNDS)
+            seen = interleave(turns, asked.rounds)
             for row in rows_of(name, APACHE, seen["kbroker"], seen[APACHE]):
                 print(report.line(row), flush=True)
                 rows.append(row)

@@ -233,7 +233,7 @@ def main() -> None:
     servers: dict[str, Server] = {}
     try:
         servers = {name: make() for name, make in makers.items()}
-        seen = interleave({name: partial(work, one) for name, one in servers.items()}, asked.rounds, None)
+        seen = interleave({name: partial(work, one) for name, one in servers.items()}, asked.rounds)
     finally:
         for one in servers.values():
             one.stop()
