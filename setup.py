@@ -76,6 +76,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "net.mailbox": (),
     "net.service": (),
     "net.pressure": (),
+    "net.relief": (),
     "net.loop": (),
     "core": (),
     "probe": (),

@@ -23,6 +23,7 @@ class Counters(TypedDict):
     receive_buffer_bytes: int
     request_bytes_held: int
     reply_bytes_held: int
+    connections_moved: int
     fetch_sessions: int
     mailbox_depth: int
     slices_warmed: int
@@ -53,6 +54,8 @@ class Core:
         fetch_sessions_max: int = 1000,
         force_fallback_codecs: int = 0,
         portable: bool = False,
+        relief_thread: bool = False,  # one more thread, for large requests while the others are full
+        move_always: bool = False,  # test switch: a connection moves after each of its requests
     ) -> None: ...
     def limit_connections(
         self, most: int, most_per_ip: int, per_ip_overrides: Sequence[tuple[bytes, int]], creation_rate: int

@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from kbroker._core.api.request cimport ApiTable
-from kbroker._core.c.prelude cimport load_counter, load_int32, store_int32
+from kbroker._core.c.prelude cimport full_fence, load_counter, load_int32, store_int32
 from kbroker._core.clock cimport BrokerClock, mono_us
 from kbroker._core.fetch_session cimport sessions_count, sessions_create, sessions_destroy
 from kbroker._core.limits cimport (
@@ -121,6 +121,8 @@ cdef class Core:
         int fetch_sessions_max=FETCH_SESSIONS_MAX,
         int force_fallback_codecs=0,
         bint portable=False,
+        bint relief_thread=False,
+        bint move_always=False,
     ):
         if not 1 <= network_threads <= LOOPS_MAX:
             raise ValueError(f"num.network.threads is {network_threads}, not between 1 and {LOOPS_MAX}")
@@ -139,7 +141,10 @@ cdef class Core:
         self.s.portable = portable
         self.s.fetch_max_bytes = fetch_max_bytes
         self.s.force_fallback_codecs = force_fallback_codecs
-        self.s.loops_wanted = network_threads
+        self.s.regular_count = network_threads
+        if relief_thread and network_threads < LOOPS_MAX:
+            network_threads += 1
+        self.s.move_always = move_always
         self.s.requests.limit_bytes = request_bytes_max
         self.s.requests.context = &self.s
         self.s.requests.relieved = tell_relieved
@@ -276,7 +281,13 @@ cdef class Core:
     def _drained(self):
         cdef int i
         for i in range(self.s.loop_count):
-            if not load_int32(&self.s.loops[i].draining) or load_int32(&self.s.loops[i].open_count) > 0:
+            if not load_int32(&self.s.loops[i].draining):
+                return False
+        if load_counter(&self.s.in_transit) > 0:         # a draining loop hands no connection over, so it only falls
+            return False
+        full_fence()
+        for i in range(self.s.loop_count):
+            if load_int32(&self.s.loops[i].open_count) > 0:
                 return False
         return True
 
@@ -529,14 +540,13 @@ cdef class Core:
         cdef int i, j
         self._check_open()
         total = dict.fromkeys(
-            ("connections_open", "connections_accepted", "bytes_in", "bytes_out", "turns", "requests_parked",
+            ("connections_accepted", "bytes_in", "bytes_out", "turns", "requests_parked",
              "requests_parked_now", "requests_posted", "posts_stalled", "frames_starved", "receive_buffer_bytes",
-             "reply_bytes_held"), 0)
+             "reply_bytes_held", "connections_moved"), 0)
         requests = {}
         closed = dict.fromkeys(CLOSE_REASON_NAMES, 0)
         for i in range(self.s.loop_count):
             l = self.s.loops[i]
-            total["connections_open"] += load_int32(&l.open_count)
             total["connections_accepted"] += load_counter(&l.counters.accepted)
             total["bytes_in"] += load_counter(&l.counters.bytes_in)
             total["bytes_out"] += load_counter(&l.counters.bytes_out)
@@ -545,6 +555,7 @@ cdef class Core:
             total["requests_parked_now"] += purgatory_count(&l.worker)
             total["requests_posted"] += load_counter(&l.counters.posted)
             total["posts_stalled"] += load_counter(&l.counters.stalled)
+            total["connections_moved"] += load_counter(&l.counters.moved)
             total["frames_starved"] += load_counter(&l.counters.starved)
             total["reply_bytes_held"] += load_counter(<uint64_t *> &l.reply_bytes)
             total["receive_buffer_bytes"] += load_counter(<uint64_t *> &l.receiver.lent_bytes)
@@ -554,6 +565,7 @@ cdef class Core:
                     requests[key] = requests.get(key, 0) + load_counter(&l.counters.requests[j])
             for j in range(<int> CLOSE_REASONS):
                 closed[CLOSE_REASON_NAMES[j]] += load_counter(&l.counters.closed[j])
+        total["connections_open"] = load_int32(&self.s.admission.open)   # the loops' counts miss one that moves
         total["requests"] = requests
         total["connections_closed"] = closed
         total["request_bytes_held"] = load_counter(<uint64_t *> &self.s.requests.used_bytes)

@@ -58,6 +58,13 @@ cdef enum:
     EVENT_SLOTS = 1024                     # what the control side has not yet logged
     EVENT_TEXT_BYTES = 120
     LOOPS_MAX = 64
+    RELIEF_REQUEST_BYTES = 16384           # from here on a request is large enough for the relief thread (net/relief)
+    RELIEF_REPLY_BYTES = 262144            # and a reply
+    RELIEF_WINDOW_US = 10000               # how long a network thread is measured before connections move
+    RELIEF_FULL_PERCENT = 90               # a thread that works this much of the time is full
+    RELIEF_SPARE_PERCENT = 70              # below this a thread has time for more
+    RELIEF_IDLE_MS = 50                    # a moved connection goes back after this long without a large request
+    RELIEF_STALE_US = 100000               # a thread that was not measured for this long is asleep
     LISTENERS_MAX = 64
     VIEWS_MAX = 64
     PARTING_MS = 30000                     # how long a closed connection may take to receive what it was sent

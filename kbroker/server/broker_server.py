@@ -460,13 +460,18 @@ async def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _make_core(config: Config, clock: BrokerClock, options: Mapping[str, Any]) -> Core:
+    from kbroker.patience import processors
+
     memory = memory_bytes()
     queued = config.integer("queued.max.request.bytes")
     most, most_per_ip, per_ip_overrides, creation_rate = _connection_limits(config, NOT_CHANGED, None)
+    cores = processors()
+    network_threads = _given(config, "num.network.threads", 0)
+    relief = {"relief_thread": network_threads == 0 and cores > 1}
     return Core(
         clock,
         node_id=config.node_id,
-        network_threads=_given(config, "num.network.threads", min(4, max(1, (os.cpu_count() or 1) // 2))),
+        network_threads=network_threads or min(4, max(1, cores // 2)),
         socket_request_max_bytes=config.integer("socket.request.max.bytes"),
         max_idle_ms=config.integer("connections.max.idle.ms"),
         max_connections=most,
@@ -478,7 +483,7 @@ def _make_core(config: Config, clock: BrokerClock, options: Mapping[str, Any]) -
         reply_bytes_max=memory // 8,
         fetch_max_bytes=config.integer("fetch.max.bytes"),
         fetch_sessions_max=config.integer("max.incremental.fetch.session.cache.slots"),
-        **options,
+        **{**relief, **options},
     )
 
 

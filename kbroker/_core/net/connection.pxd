@@ -1,7 +1,7 @@
 # connection: one client: frames in, ordered replies out, and where the two stand.
 # Owns        its socket, the buffer of what has arrived and cannot be handled yet, its unsent replies.
 # Called by   net/loop.
-# Threads     one network thread for life.
+# Threads     one network thread at a time; net/relief moves it between turns.
 # Returns     connection_receive: bytes, 0 at the end of the stream, or -errno. Never raises, never takes the GIL.
 # Invariants  own[start:filled] has arrived and is not handled; without such bytes there is no buffer, so an idle connection
 #             costs its struct and nothing more. A buffer is never larger than the pool's class for twice what has arrived
@@ -89,6 +89,10 @@ cdef struct Connection:
     Link turn                        # has more to do next turn
     Link held                        # waits for the mailbox, or for muted_until_ms
     Link starving                    # waits for memory; by due_ms
+    Link heavy                       # had large requests or replies in this window of net/relief
+    Link leaving                     # moves to another loop as soon as nothing refers to its slot
+    int32_t own_loop                 # the loop that it was given to when it was accepted
+    int64_t heavy_ms                 # when it last had a large request or reply
     Link behind                      # has replies that the socket did not take; the longest without taking anything first
 
 cdef int receiver_open(Receiver *r, Budget *budget, int64_t frame_max) noexcept nogil

@@ -8,6 +8,7 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kbroker._core.api.request cimport ApiTable, Outcome, Request, Worker
+from kbroker._core.c.prelude cimport load_counter
 from kbroker._core.clock cimport Clock
 from kbroker._core.limits cimport LISTENERS_MAX, VIEWS_MAX
 from kbroker._core.net.budget cimport Budget
@@ -50,6 +51,7 @@ cdef struct Counters:
     uint64_t posted
     uint64_t stalled                     # posts that found the mailbox full
     uint64_t starved                     # frames that waited for memory
+    uint64_t moved                       # connections handed to another loop
 
 # Called before and after dispatch, in the network thread; NULL by default. For quotas and injected faults.
 cdef struct Hooks:
@@ -101,13 +103,15 @@ cdef struct Shared:
     int32_t apis_version                 # counts publications
     # between threads
     Budget requests                      # what clients have sent and is not answered yet
-    int64_t reply_bytes_max              # unsent replies of all loops; each has its share
+    int64_t reply_bytes_max              # unsent replies of all loops: see reply_bytes_allowed
     Mailbox mailbox
     EventLog events
     Admission admission
     Warmer warmer
     Loop **loops
-    int32_t loops_wanted                 # how many there will be
+    int32_t regular_count                # loops that get new connections; one further loop is the relief (net/relief)
+    bint move_always                     # test switch: a connection moves after each of its requests
+    uint64_t in_transit                  # connections on their way between two loops
     int32_t loop_count
     int32_t draining
     int32_t stopping
@@ -139,8 +143,13 @@ cdef struct Loop:
     Link held
     Link starved
     Link behind
+    Link heavy                           # connections with large requests or replies in this window of net/relief
+    Link leaving                         # connections that net/relief moves as soon as they are free
+    int64_t window_us                    # when the window of net/relief began
+    int64_t waited_us                    # how long the thread has waited for its poller in this window
+    int32_t busy_percent                 # of the last window; read by other loops
+    int64_t measured_us                  # when that window ended
     int64_t reply_bytes                  # memory of the replies of those behind
-    int64_t reply_bytes_max
     int64_t patrol_ms                    # when slow senders are looked for again
     uint64_t last_generation
     uint64_t last_serial
@@ -149,6 +158,15 @@ cdef struct Loop:
     bint posted                          # in this turn
     int32_t draining                     # set by the loop, read by anyone
     Counters counters
+
+cdef inline int64_t reply_bytes_allowed(const Loop *l) noexcept nogil:
+    # The relief loop may hold as much as each other loop; the others share what it does not hold.
+    cdef const Shared *s = l.shared
+    if l.index == s.regular_count:
+        return s.reply_bytes_max // s.loop_count
+    if s.loop_count == s.regular_count:
+        return s.reply_bytes_max // s.regular_count
+    return (s.reply_bytes_max - <int64_t> load_counter(<const uint64_t *> &s.loops[s.regular_count].reply_bytes)) // s.regular_count
 
 cdef int loop_open(Loop *l, Shared *shared, int32_t index) noexcept nogil      # 0 or -errno
 cdef void loop_close(Loop *l) noexcept nogil                                   # after its thread has ended; closes everything

@@ -9,7 +9,7 @@ from kbroker._core.api.produce cimport run_create, run_destroy
 from kbroker._core.api.request cimport ApiTable, Peer
 from kbroker._core.c.prelude cimport load_int32, release_count, retain_count, store_int32
 from kbroker._core.clock cimport mono_ms, mono_us
-from kbroker._core.limits cimport ACCEPT_BURST, ACCEPT_RETRY_MS, SLEEP_HELD_MS, SLEEP_MS
+from kbroker._core.limits cimport ACCEPT_BURST, ACCEPT_RETRY_MS, RELIEF_IDLE_MS, SLEEP_HELD_MS, SLEEP_MS
 from kbroker._core.net.connection cimport (
     NO_REQUEST,
     PARKED_REQUEST,
@@ -29,6 +29,7 @@ from kbroker._core.net.listener cimport accept_next, admission_delay_ms, admissi
 from kbroker._core.net.mailbox cimport (
     ACCEPT_PAUSED,
     ADOPT,
+    ARRIVE,
     HANG_UP,
     OPEN_LISTENER,
     REFUSED,
@@ -58,6 +59,7 @@ from kbroker._core.net.poller cimport (
     poller_wait,
 )
 from kbroker._core.net.pressure cimport pressure_turn
+from kbroker._core.net.relief cimport relief_arrive, relief_discard, relief_turn
 from kbroker._core.net.service cimport (
     connection_key,
     find_connection,
@@ -121,7 +123,8 @@ cdef int loop_open(Loop *l, Shared *shared, int32_t index) noexcept nogil:
     list_init(&l.held)
     list_init(&l.starved)
     list_init(&l.behind)
-    l.reply_bytes_max = shared.reply_bytes_max // shared.loops_wanted
+    list_init(&l.heavy)
+    list_init(&l.leaving)
     l.worker.loop_index = index
     l.worker.clock = shared.clock
     l.worker.sessions = shared.sessions
@@ -146,12 +149,14 @@ cdef void loop_close(Loop *l) noexcept nogil:
     cdef int32_t i
     cdef Message *m
     close_listeners(l)
-    for i in range(l.slot_count):
-        service_close(l, l.slots[i], STOPPED)
     if l.inbox.bell.wait_fd >= 0:
         m = inbox_take(&l.inbox)
         while m != NULL:
+            if m.kind == ARRIVE:
+                relief_discard(l, <const Connection *> message_payload(m), STOPPED)
             m = discard(m)
+    for i in range(l.slot_count):
+        service_close(l, l.slots[i], STOPPED)
     for i in range(l.slot_count):
         free(l.slots[i])
     free(l.slots)
@@ -192,15 +197,27 @@ cdef void loop_run(Loop *l) noexcept nogil:
     sigfillset(&all_signals)
     pthread_sigmask(SIG_BLOCK, &all_signals, NULL)
     l.thread = pthread_self()
+    l.window_us = mono_us()
     while not load_int32(&l.shared.stopping):
         turn(l)
+
+
+cdef int wait(Loop *l) noexcept nogil:
+    cdef int64_t began_us
+    cdef int found
+    if l.shared.loop_count == l.shared.regular_count:
+        return poller_wait(&l.poller, sleep_ms(l))
+    began_us = mono_us()
+    found = poller_wait(&l.poller, sleep_ms(l))
+    l.waited_us += mono_us() - began_us
+    return found
 
 
 cdef void turn(Loop *l) noexcept nogil:
     cdef uint64_t key
     cdef int what
     cdef bint heard = False
-    cdef bint slept = poller_wait(&l.poller, sleep_ms(l)) == 0
+    cdef bint slept = wait(l) == 0
     cdef Connection *c
     l.counters.turns += 1
     l.now_ms = mono_ms(l.shared.clock)
@@ -228,6 +245,7 @@ cdef void turn(Loop *l) noexcept nogil:
     if load_int32(&l.shared.draining) and not l.draining:
         begin_drain(l)
     collect(l)                           # last: everything above may have woken someone
+    relief_turn(l)
     release_tables(l)
     if l.posted:
         l.posted = False
@@ -251,6 +269,10 @@ cdef int sleep_ms(Loop *l) noexcept nogil:
         due = parked_due
     if l.accept_again_ms != 0:
         longest = min(longest, ACCEPT_RETRY_MS, max(0, l.accept_again_ms - mono_us() // 1000))
+    if l.index == l.shared.regular_count:            # the relief thread: idle connections return to their own loop
+        if l.open_count == 0:
+            return -1
+        longest = min(longest, RELIEF_IDLE_MS)
     if due == INT64_MAX or due - now > longest:
         return <int> longest
     return <int> (due - now) if due > now else 0
@@ -363,6 +385,7 @@ cdef void close_idle(Loop *l) noexcept nogil:
 
 cdef void read_inbox(Loop *l) noexcept nogil:
     cdef Message *m = inbox_take(&l.inbox)
+    take_apis(l)                         # after inbox_take: the loop that sent a connection here may have a newer table
     while m != NULL:
         if m.kind == REPLY or m.kind == HANG_UP:
             m = take_word(l, m)
@@ -372,6 +395,8 @@ cdef void read_inbox(Loop *l) noexcept nogil:
         elif m.kind == ADOPT:
             service_adopt(l, m.fd, &m.address, m.listener_index)
             m.fd = -1
+        elif m.kind == ARRIVE:
+            relief_arrive(l, <const Connection *> message_payload(m))
         elif m.kind == OPEN_LISTENER:
             open_listener(l, m)
         m = discard(m)
@@ -553,7 +578,7 @@ cdef void accept_burst(Loop *l, int32_t i) noexcept nogil:
 cdef void hand_over(Loop *l, int fd, const Address *address, int32_t listener_index) noexcept nogil:
     cdef int32_t target = l.next_loop
     cdef Message *m
-    l.next_loop = (target + 1) % l.shared.loop_count
+    l.next_loop = (target + 1) % l.shared.regular_count
     if target == l.index:
         service_adopt(l, fd, address, listener_index)
         return

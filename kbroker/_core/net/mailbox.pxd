@@ -54,6 +54,7 @@ cdef enum MessageKind:
     ADOPT = 2                # a new connection: fd, address, listener_index
     WARMED = 4               # the cold slice of the connection with the key `token` is in memory now
     OPEN_LISTENER = 3        # watch the listening socket `fd` as listener_index
+    ARRIVE = 5               # a connection that another loop has handed over: the payload is its Connection (net/relief)
 
 cdef struct Message:
     Message *next

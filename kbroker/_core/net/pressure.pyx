@@ -13,7 +13,7 @@ from kbroker._core.net.connection cimport (
     connection_tighten,
     list_remove,
 )
-from kbroker._core.net.loop cimport MEMORY_SHORT, NO_ROOM, Loop
+from kbroker._core.net.loop cimport MEMORY_SHORT, NO_ROOM, Loop, reply_bytes_allowed
 from kbroker._core.net.mailbox cimport CLOSED, events_note
 from kbroker._core.net.service cimport service_close, service_finish, service_has_unread, service_resume
 
@@ -24,7 +24,7 @@ cdef void pressure_turn(Loop *l) noexcept nogil:
         make_room(l)
     if l.starved.next != &l.starved:
         let_in(l)
-    if l.reply_bytes > l.reply_bytes_max:
+    if l.reply_bytes > reply_bytes_allowed(l):
         close_slow_readers(l)
 
 
@@ -66,7 +66,7 @@ cdef void close_slow_readers(Loop *l) noexcept nogil:
     # The last one stays: a reply larger than the bound is sent too. Whoever waits for the disk is not behind by its own doing.
     cdef Link *at = l.behind.next
     cdef Connection *c
-    while l.reply_bytes > l.reply_bytes_max and at != &l.behind and l.behind.next != l.behind.previous:
+    while l.reply_bytes > reply_bytes_allowed(l) and at != &l.behind and l.behind.next != l.behind.previous:
         c = at.owner
         at = at.next
         if c.warming:

@@ -1,6 +1,6 @@
 # One connection's share of a turn.
 from libc.errno cimport EAGAIN, EINTR, ENOMEM, errno
-from libc.stdint cimport UINT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, realloc
 from libc.string cimport memset
 from posix.unistd cimport close
@@ -20,8 +20,8 @@ from kbroker._core.limits cimport (
     POSTED_TOGETHER,
     RECEIVE_BYTES_PER_TURN,
     RECEIVE_CHUNK_BYTES,
-    REPLIES_IN_FLIGHT_MAX,
-    REPLY_BYTES_IN_FLIGHT_MAX,
+    RELIEF_REPLY_BYTES,
+    RELIEF_REQUEST_BYTES,
     SENDFILE_CHUNK_BYTES,
 )
 from kbroker._core.net.budget cimport budget_post
@@ -71,6 +71,7 @@ from kbroker._core.net.loop cimport (
 )
 from kbroker._core.net.mailbox cimport CLOSED, Letter, events_note, inbox_ring, mailbox_post
 from kbroker._core.net.poller cimport GONE, HALF, READABLE, WRITABLE, bell_ring, poller_add, poller_change, poller_remove
+from kbroker._core.net.relief cimport relief_note
 from kbroker._core.net.warmer cimport Errand, warmer_send
 from kbroker._core.partitions cimport view_acquire
 from kbroker._core.purgatory cimport purgatory_forget, purgatory_hasten
@@ -91,18 +92,6 @@ cdef enum:
     FETCH_KEY = 1
     OFFSET_COMMIT_KEY = 8
     HEARTBEAT_KEY = 12
-
-
-cdef inline bint may_handle(const Loop *l, const Connection *c) noexcept nogil:
-    # Whether the next frame may be looked at: order, and what may_go_on says.
-    return c.waiting == NO_REQUEST and may_go_on(l, c)
-
-
-cdef inline bint may_go_on(const Loop *l, const Connection *c) noexcept nogil:
-    # Back-pressure, throttling and shutdown all say no here.
-    return (not c.closing and c.muted_until_ms == 0 and not l.draining
-            and c.out.unsent_bytes < REPLY_BYTES_IN_FLIGHT_MAX and c.out.unsent_replies < REPLIES_IN_FLIGHT_MAX
-            and not c.starved and (c.reply_bytes == 0 or l.reply_bytes < l.reply_bytes_max // 2))
 
 
 cdef inline bint in_progress(const Connection *c) noexcept nogil:
@@ -149,6 +138,8 @@ cdef Connection *free_slot(Loop *l) noexcept nogil:
     c.held.owner = c
     c.starving.owner = c
     c.behind.owner = c
+    c.heavy.owner = c
+    c.leaving.owner = c
     l.slots[l.slot_count] = c
     l.slot_count += 1
     return c
@@ -162,12 +153,9 @@ cdef bint service_adopt(Loop *l, int fd, const Address *address, int32_t listene
         close(fd)
         admission_leave(&l.shared.admission, address)
         return False
-    # 32 bits of generation reach the poller; all ones is kept for the bell and the listeners.
-    l.last_generation += 1
-    if <uint32_t> l.last_generation == UINT32_MAX:
-        l.last_generation = 1
     c.fd = fd
-    c.generation = l.last_generation
+    c.generation = next_generation(l)
+    c.own_loop = l.index
     c.interest = READABLE
     c.waiting = NO_REQUEST
     c.closing = 0
@@ -216,6 +204,8 @@ cdef void service_close(Loop *l, Connection *c, int reason) noexcept nogil:
     list_remove(&c.turn)
     list_remove(&c.held)
     list_remove(&c.starving)
+    list_remove(&c.heavy)
+    list_remove(&c.leaving)
     list_append(&l.free, &c.turn)
     store_int32(&l.open_count, l.open_count - 1)
     if admission_leave(&l.shared.admission, &c.address):
@@ -472,6 +462,8 @@ cdef bint handle(Loop *l, Connection *c, uint8_t *frame, int32_t length, bint fo
     r.principal = c.principal
     key = r.api_key if 0 <= r.api_key < API_KEYS else API_KEYS
     l.counters.requests[key] += 1
+    if length >= RELIEF_REQUEST_BYTES or l.shared.move_always:
+        relief_note(l, c)
     if l.shared.hooks.before == NULL or l.shared.hooks.before(l.shared.hooks.context, &r):
         outcome = answer(l, &r, reply)
     if c.awaited > 0 and outcome != POST:
@@ -531,6 +523,8 @@ cdef void queue_reply(Loop *l, Connection *c, Chain *reply) noexcept nogil:
         egress_recycle(&l.egress, reply)
         service_finish(l, c, NO_ROOM, b"out of memory for a reply")
         return
+    if reply.total_bytes >= RELIEF_REPLY_BYTES:
+        relief_note(l, c)
     outflow_queue(&c.out, reply)
 
 

@@ -21,9 +21,9 @@ SIZES = st.one_of(
 )
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["epoll", "poll"])
+@pytest.fixture(scope="module", params=["epoll", "poll", "moving"])
 def served(request: pytest.FixtureRequest) -> Iterator[tuple[Core, int, House]]:
-    house = House(request.param)
+    house = House(request.param == "poll", moving=request.param == "moving")
     core, port = house.core(network_threads=2, socket_request_max_bytes=500_000)
     house.control(core)
     yield core, port, house

@@ -1,6 +1,7 @@
 """The Broker of a program: started, stopped, many at once, its host left alone."""
 
 import logging
+import os
 import signal
 import socket
 import subprocess
@@ -13,7 +14,8 @@ import pytest
 
 import kbroker
 from kbroker.broker import StartError
-from kbroker.config import ConfigError
+from kbroker.config import Config, ConfigError
+from kbroker.observe.logging import BrokerLog
 
 Start = Callable[..., kbroker.Broker]
 
@@ -90,6 +92,28 @@ def test_two_listeners_are_two_addresses(start_broker: Start) -> None:
         listeners="PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0", config={"listener.security.protocol.map": protocols}
     )
     assert len(set(broker.bootstrap_servers.split(","))) == 2
+
+
+def network_threads(data_dir: Path, **settings: str) -> int:
+    """Of a broker with the settings of `kbroker start`, which has more threads than one within a program."""
+    config = Config.load(settings={"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(data_dir), **settings})
+    log = BrokerLog()
+    try:
+        with kbroker.Broker.from_config(config, log=log):
+            return sum(thread.name.startswith("kbroker-net-") for thread in threading.enumerate())
+    finally:
+        log.close()
+
+
+def test_without_num_network_threads_a_relief_thread_is_added_to_half_the_cores(tmp_path: Path) -> None:
+    cores = len(os.sched_getaffinity(0))
+    expected = min(4, cores // 2) + 1 if cores > 1 else 1
+    assert network_threads(tmp_path) == expected
+
+
+def test_num_network_threads_is_exactly_the_number_of_network_threads(tmp_path: Path) -> None:
+    assert network_threads(tmp_path / "1", **{"num.network.threads": "1"}) == 1
+    assert network_threads(tmp_path / "3", **{"num.network.threads": "3"}) == 3
 
 
 def test_the_host_keeps_its_signals_logging_and_switch_interval(start_broker: Start) -> None:

@@ -7,8 +7,9 @@ import pytest
 from .harness import House
 
 
-@pytest.fixture(params=[False, True], ids=["epoll", "poll"])
+@pytest.fixture(params=["epoll", "poll", "moving"])
 def house(request: pytest.FixtureRequest) -> Iterator[House]:
-    built = House(request.param)
+    """`moving`: every connection moves to another network thread after each of its requests."""
+    built = House(request.param == "poll", moving=request.param == "moving")
     yield built
     built.close()

@@ -102,15 +102,17 @@ def echo(core: Core, taken: Taken) -> None:
 class House:
     """Builds cores and clients and takes them down again."""
 
-    def __init__(self, portable: bool) -> None:
+    def __init__(self, portable: bool, *, moving: bool = False) -> None:
         self.portable = portable
+        self.moving = moving
+        self.options = {"portable": portable, "relief_thread": moving, "move_always": moving}
         self.clock = BrokerClock()
         self._controls: list[Control] = []
         self._cores: list[Core] = []
         self._sockets: list[socket.socket] = []
 
     def core(self, *, host: str = "127.0.0.1", start: bool = True, **settings: Any) -> tuple[Core, int]:
-        core = Core(self.clock, node_id=1, portable=self.portable, **settings)
+        core = Core(self.clock, node_id=1, **{**self.options, **settings})
         self._cores.append(core)
         port = core.listen(host, 0)
         if start:

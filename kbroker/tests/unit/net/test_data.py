@@ -35,7 +35,7 @@ class DataHouse:
         self.partition.lead(1, 0, 1, 1)
         self.view = ViewHandle()
         self.view.publish([("t", bytes(16), False, [self.partition])])
-        self.core = Core(house.clock, node_id=1, portable=house.portable, **settings)
+        self.core = Core(house.clock, node_id=1, **{**house.options, **settings})
         house.keep(self.core)
         self.core.publish_apis(SERVED, [b""] * 6)
         self.port = self.core.listen("127.0.0.1", 0, self.view)

@@ -334,7 +334,8 @@ def test_large_buffers_with_little_in_them_make_room(house: House) -> None:
     other = house.connect(port)
     other.sendall(request(3, bytes(50_000)))
     assert frame(receive_frame(other)) == request(3, bytes(50_000))
-    eventually(lambda: held(core) == 0)
+    if not house.moving:  # else the large buffers may be another thread's, and this request goes beyond the budget
+        eventually(lambda: held(core) == 0)
     for client in clients:
         client.sendall(request(2, bytes(5_000))[100:])
         assert frame(receive_frame(client)) == request(2, bytes(5_000))

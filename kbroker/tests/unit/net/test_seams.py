@@ -40,7 +40,7 @@ class MaskedClient:
 
 @pytest.fixture
 def probe(house: House) -> ProbeCore:
-    core = ProbeCore(house.clock, node_id=1, portable=house.portable)
+    core = ProbeCore(house.clock, node_id=1, **house.options)
     house.keep(core)
     return core
 
