@@ -14,6 +14,7 @@ cdef class Core:
     cdef list _threads
     cdef dict _taken                 # posted requests that Python has: token -> what they cost the budget
     cdef list _views                 # keeps s.views alive
+    cdef readonly list addresses     # (host, port) that each listener is bound to, in the order of listen()
     cdef int _listeners
     cdef bint _opened
     cdef bint _started

@@ -34,6 +34,8 @@ def never_free(thing: object) -> None: ...
 class Core:
     """One broker's network threads and what they share. Start it with listen() and start(); end it with close()."""
 
+    addresses: list[tuple[str, int]]  # that each listener is bound to, in the order of listen()
+
     def __init__(
         self,
         clock: BrokerClock,

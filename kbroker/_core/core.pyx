@@ -133,6 +133,7 @@ cdef class Core:
         self._clock = clock
         self._threads = []
         self._views = []
+        self.addresses = []
         self._taken = {}
         self.s.clock = &clock.c
         self.s.node_id = node_id
@@ -215,7 +216,7 @@ cdef class Core:
             raise ValueError(f"more than {LISTENERS_MAX} listeners")
         cdef int seen = self._view_index(ViewHandle() if view is None else view)
         sock = bind_socket(host, port, backlog, receive_buffer_bytes, send_buffer_bytes)
-        bound = sock.getsockname()[1]
+        address = sock.getsockname()[:2]
         cdef Message *m = message_new(OPEN_LISTENER, NULL, 0)
         if m == NULL:
             sock.close()
@@ -225,7 +226,8 @@ cdef class Core:
         self._listeners += 1
         m.fd = sock.detach()
         inbox_put(&self.s.loops[0].inbox, m)
-        return bound
+        self.addresses.append(address)
+        return address[1]
 
     cdef int _view_index(self, ViewHandle view) except -1:
         cdef int i

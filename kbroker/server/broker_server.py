@@ -31,7 +31,7 @@ from kbroker.observe.logging import BrokerLog
 from kbroker.observe.repeats import Repeats
 from kbroker.protocol import apis
 from kbroker.server.inherited import Held
-from kbroker.server.start_warnings import warn_of_replication
+from kbroker.server.start_warnings import bound_listeners, warn_of_open_listeners, warn_of_replication
 from kbroker.storage.log_dirs import LogDirs
 
 if TYPE_CHECKING:
@@ -421,9 +421,12 @@ class BrokerServer:
             self._log.info("what a deleted topic had left was removed", directory=str(path))
         self._tell_repairs()
         warn_of_replication(self._config, len(self._controller.image.brokers), self._log)
+        bound = bound_listeners(self._config.listeners, self._core.addresses)
+        warn_of_open_listeners(bound, self._log)
         self._log.info(
             "started",
-            listeners=[str(one) for one in advertised],
+            listeners=[str(one) for one in bound],
+            advertised_listeners=[str(one) for one in advertised],
             node_id=self._config.node_id,
             cluster_id=self._log_dirs.cluster_id,
             log_dirs=[str(path) for path in self._config.log_dirs],
