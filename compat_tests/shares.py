@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 # Tests that share a server of their file's stay together. Every other is done by whoever is free.
-TOGETHER = ("test_transactions.py", "test_data_directory.py", "test_decay.py", "test_consumer_protocol.py")
+TOGETHER = (
+    "test_transactions.py",
+    "test_data_directory.py",
+    "test_decay.py",
+    "test_consumer_protocol.py",
+    "test_dockerfile.py",
+)
 # What takes longest is begun first: begun late, it would keep one worker busy while the others have nothing left to do.
 # Hundreds of short tests come last, for the same reason.
 FIRST = (
