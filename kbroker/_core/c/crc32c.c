@@ -49,7 +49,7 @@ uint32_t kb_crc32c_table(uint32_t crc, const uint8_t *p, size_t n) {
     return ~crc;
 }
 
-#if defined(__x86_64__) || (defined(__aarch64__) && defined(__ARM_FEATURE_CRC32))
+#if defined(__x86_64__) || (defined(__aarch64__) && (defined(__linux__) || defined(__ARM_FEATURE_CRC32)))
 #define HAVE_HARDWARE 1
 
 #if defined(__x86_64__)
@@ -66,11 +66,19 @@ static int hardware_present(void) {
 }
 #else
 #include <arm_acle.h>
-#define HARDWARE
 #define HARDWARE_NAME "armv8"
 #define STEP64(crc, v) __crc32cd((crc), (v))
 #define STEP8(crc, v) __crc32cb((crc), (v))
+/* The instructions are optional in ARMv8.0, for which wheels are compiled, and mandatory from ARMv8.1 on. */
+#if defined(__ARM_FEATURE_CRC32)
+#define HARDWARE
 static int hardware_present(void) { return 1; }
+#else
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#define HARDWARE __attribute__((target("+crc")))
+static int hardware_present(void) { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
+#endif
 #endif
 
 static uint32_t advance_long[4][256];  /* a crc moved over LANE_LONG zero bytes, by its four bytes */

@@ -1,4 +1,7 @@
+import ctypes
+import platform
 import random
+import sys
 
 import pytest
 
@@ -38,3 +41,11 @@ def test_a_checksum_can_be_continued() -> None:
 
 def test_the_engine_has_a_name() -> None:
     assert crc32c.engine() in {"sse4.2", "armv8", "table"}
+
+
+@pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "aarch64"), reason="asks Linux on ARM")
+def test_arm_uses_its_crc_instructions_exactly_where_the_kernel_reports_them() -> None:
+    at_hwcap, hwcap_crc32 = 16, 1 << 7
+    getauxval = ctypes.CDLL(None).getauxval
+    getauxval.restype = ctypes.c_ulong
+    assert crc32c.engine() == ("armv8" if getauxval(ctypes.c_ulong(at_hwcap)) & hwcap_crc32 else "table")
