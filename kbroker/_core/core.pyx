@@ -238,7 +238,7 @@ cdef class Core:
             raise ValueError(f"more than {VIEWS_MAX} views")
         self._views.append(view)
         self.s.views[self.s.view_count] = &view.v
-        self.s.view_count += 1
+        store_int32(&self.s.view_count, self.s.view_count + 1)
         return self.s.view_count - 1
 
     def start(self):

@@ -4,6 +4,7 @@ import os
 from libc.errno cimport EAGAIN, EBADMSG, ERANGE, ESTALE
 from libc.stdint cimport int32_t, int64_t
 
+from kbroker._core.c.prelude cimport load_int64, store_pointer
 from kbroker._core.clock cimport BrokerClock, wall_ms
 from kbroker._core.limits cimport MOVED_UNDER_LOCK_MAX_BYTES
 from kbroker._core.log.handover cimport carrier_free, copy_next, hand_over
@@ -65,7 +66,7 @@ cdef int swap_logs(Partition *p, Log *source, Log *copy, Carrier *carrier, const
             rc = hand_over(source, copy, carrier, retired)
         if rc == 0:
             log_retain(copy)
-            p.log = copy
+            store_pointer(<void **> &p.log, copy)        # log_of reads it without the lock
             maybe_advance_high_watermark(p)
             note_change(p)
     pthread_mutex_unlock(&p.lock)
@@ -82,7 +83,7 @@ cdef class LogMove:
         self.copy = copy
         self.carrier.data = NULL
         self.carrier.capacity = 0
-        self.carrier.cuts = source.log.cuts
+        self.carrier.cuts = load_int64(&source.log.cuts)
 
     def __dealloc__(self):
         carrier_free(&self.carrier)

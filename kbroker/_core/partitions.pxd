@@ -7,6 +7,7 @@
 # Invariants  a Partition outlives every Table, parked request and reply that names it (reference counts).
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
+from kbroker._core.c.prelude cimport load_pointer
 from kbroker._core.log.partition_log cimport Append, Log, PartitionLog, ReadPlan
 from kbroker._core.log.txn_index cimport TxnIndex
 from kbroker._core.record.batch cimport Origin
@@ -182,6 +183,6 @@ cdef class PartitionHandle:
 
 cdef inline object log_of(PartitionHandle handle):
     # Whoever was acknowledged by the new log is not to be answered from the old one.
-    if handle._next is not None and handle.p.log == (<PartitionLog> handle._next).log:
+    if handle._next is not None and load_pointer(<void **> &handle.p.log) == (<PartitionLog> handle._next).log:
         return handle._next
     return handle._log

@@ -6,7 +6,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 from collections import namedtuple
 
-from kbroker._core.c.prelude cimport KB_ASSERT, add_counter, load_counter, release_count, retain_count
+from kbroker._core.c.prelude cimport KB_ASSERT, add_counter, load_counter, release_count, retain_count, store_pointer
 from kbroker._core.clock cimport BrokerClock, wall_ms
 from kbroker._core.errors cimport Err
 from kbroker._core.log.aborted cimport log_collect_of_slice
@@ -442,7 +442,7 @@ cdef void drop_log(Partition *p, bint storage_error, bint deleted) noexcept nogi
     cdef Log *log
     pthread_mutex_lock(&p.lock)
     log = p.log
-    p.log = NULL
+    store_pointer(<void **> &p.log, NULL)
     p.is_leader = False
     p.storage_error = storage_error
     p.deleted = deleted

@@ -18,3 +18,4 @@ cdef extern from "kbroker/_core/c/atomics.h" nogil:
     bint release_count "kb_release"(int32_t *p) noexcept
     void full_fence "kb_fence"() noexcept
     bint raise_flag "kb_raise_flag"(int32_t *p) noexcept
+    void lower_flag "kb_lower_flag"(int32_t *p) noexcept

@@ -406,11 +406,12 @@ cdef int begin_group(Cleaning *c) noexcept nogil:
         rc = gather(c, c.filter.latest_offset + 1)
     if rc == 0 and c.group_count > 0:
         rc = note_producers(c)
+    if rc == 0 and c.group_count > 0:
+        c.cleaned = segment_new(c.log.directory, c.group[0].base_offset, &c.log.lock, c.log.health)
     pthread_mutex_unlock(&c.log.lock)
     if rc != 0 or c.group_count == 0:
         return rc
     c.next_source = c.group[c.group_count - 1].base_offset + 1
-    c.cleaned = segment_new(c.log.directory, c.group[0].base_offset, &c.log.lock, c.log.health)
     if c.cleaned == NULL:
         return -ENOMEM
     c.cleaned_end = 0

@@ -6,7 +6,7 @@ from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport strlen, memcpy
 
-from kbroker._core.c.prelude cimport load_int64, store_int64
+from kbroker._core.c.prelude cimport load_int64, store_int64, store_pointer
 from kbroker._core.errors cimport CORRUPT_MESSAGE, NONE, OFFSET_OUT_OF_RANGE
 from kbroker._core.log.append cimport log_append, roll
 from kbroker._core.log.files cimport pthread_mutex_lock, pthread_mutex_unlock, read_at, rename_path
@@ -149,7 +149,7 @@ cdef int take_name(Log *log, const char *old, const char *new) noexcept nogil:
         return go_offline(log, rc) if is_disks_fault(rc) else rc
     log.former[log.former_count] = log.directory
     log.former_count += 1
-    log.directory = name
+    store_pointer(<void **> &log.directory, name)    # log/swap reads it without the lock
     for i in range(log.segment_count):
         log.segments[i].directory = name
     return 0

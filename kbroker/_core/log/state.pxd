@@ -1,7 +1,7 @@
 # state: the structs of a partition's log. Other rooms see them through partition_log; only log/ looks inside Log.
 from libc.errno cimport EIO
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from kbroker._core.c.prelude cimport load_int32
+from kbroker._core.c.prelude cimport load_int32, store_int32
 from kbroker._core.log.files cimport pthread_mutex_t
 from kbroker._core.log.health cimport HealthState, failure_of, health_fail
 from kbroker._core.log.leader_epochs cimport LeaderEpochs
@@ -160,7 +160,7 @@ cdef inline int64_t first_unstable(const Log *log) noexcept nogil:
 cdef inline int go_offline(Log *log, int rc) noexcept nogil:
     # Keeps the first errno; returns rc. What the disk did is its whole directory's affair.
     if log.offline_errno == 0:
-        log.offline_errno = -rc if rc < 0 else EIO
+        store_int32(&log.offline_errno, -rc if rc < 0 else EIO)
     if not log.handed_over:
         health_fail(log.health, rc, log.directory)
     return rc

@@ -2,6 +2,7 @@
 from libc.errno cimport ENOENT
 from libc.stdint cimport int32_t, int64_t
 
+from kbroker._core.c.prelude cimport load_pointer
 from kbroker._core.log.append cimport forget_positions
 from kbroker._core.log.files cimport (
     CREATE_EMPTY, LOG_FILE, OFFSET_INDEX_FILE, PATH_BYTES, SEGMENT_FILES, SNAPSHOT_FILE, TIME_INDEX_FILE, TXN_INDEX_FILE,
@@ -137,7 +138,7 @@ cdef void take_place(Log *log, int32_t first, int32_t count, Segment *cleaned) n
 
 cdef void sync_names(Log *log) noexcept nogil:
     # The swap stands; a directory that cannot be synced takes its log offline, as any failed sync does.
-    cdef int rc = sync_path(log.directory)
+    cdef int rc = sync_path(<const char *> load_pointer(<void **> &log.directory))
     if rc != 0:
         pthread_mutex_lock(&log.lock)
         if out_of_files(rc):

@@ -73,7 +73,7 @@ cdef int truncate_locked(Log *log, int64_t offset, int64_t now_ms) noexcept nogi
     cdef int rc = 0
     if offset >= log.end_offset:
         return 0
-    log.cuts += 1
+    store_int64(&log.cuts, log.cuts + 1)
     forget_positions(log)
     if offset < log.segments[0].base_offset:
         while log.segment_count > 0 and rc == 0:

@@ -294,7 +294,7 @@ cdef void take_apis(Loop *l) noexcept nogil:
 
 cdef void release_tables(Loop *l) noexcept nogil:
     cdef int32_t i
-    for i in range(l.shared.view_count):
+    for i in range(load_int32(&l.shared.view_count)):
         if l.tables[i] != NULL:
             table_release(l.tables[i])
             l.tables[i] = NULL

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset, strncmp, strncpy
 
-from kbroker._core.c.prelude cimport load_int32, raise_flag, store_int32
+from kbroker._core.c.prelude cimport lower_flag, raise_flag, store_int32
 from kbroker._core.limits cimport EVENT_SLOTS, EVENT_TEXT_BYTES
 from kbroker._core.net.poller cimport bell_clear, bell_close, bell_open, bell_ring
 from kbroker._core.partitions cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
@@ -63,7 +63,7 @@ cdef bint mailbox_post(Mailbox *m, const Letter *letter) noexcept nogil:
     slot = &m.ring[(m.first + m.count) % m.slots]
     slot[0] = letter[0]
     slot.frame = copy
-    m.count += 1
+    store_int32(&m.count, m.count + 1)     # read without the lock by Core.linger
     pthread_mutex_unlock(&m.lock)
     return True
 
@@ -78,13 +78,13 @@ cdef int32_t mailbox_take(Mailbox *m, Letter *out, int32_t limit, bint *wake_loo
     cdef bint more
     # First silence, then look: whoever posts from here on rings again.
     bell_clear(&m.bell)
-    store_int32(&m.rung, 0)
+    lower_flag(&m.rung)
     pthread_mutex_lock(&m.lock)
     while taken < limit and m.count > 0:
         out[taken] = m.ring[m.first]
         m.bytes_held -= out[taken].length
         m.first = (m.first + 1) % m.slots
-        m.count -= 1
+        store_int32(&m.count, m.count - 1)
         taken += 1
     more = m.count > 0
     # Told at half empty: a loop that retries for every single slot would do nothing else.
@@ -148,7 +148,7 @@ cdef void inbox_ring(Inbox *i) noexcept nogil:
 cdef Message *inbox_take(Inbox *i) noexcept nogil:
     cdef Message *m
     bell_clear(&i.bell)
-    store_int32(&i.rung, 0)
+    lower_flag(&i.rung)
     pthread_mutex_lock(&i.lock)
     m = i.first
     i.first = NULL

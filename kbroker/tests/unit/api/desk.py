@@ -318,5 +318,5 @@ class Desk:
         return response
 
     def logged(self) -> str:
-        self.log.close()
+        self.log.close(60)
         return self.log_lines.getvalue()
