@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kbroker import Broker
+from spark_integration import jvm
 from spark_integration.connector import connector_jars
 
 if TYPE_CHECKING:
@@ -19,7 +20,11 @@ _BROUGHT = ("spark.jars", "spark.jars.packages")
 def session(
     name: str = "kbroker", *, master: str = "local[2]", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session; `settings` are Spark's own and win over these. One that is running already is taken as it is."""
+    """Returns a session that logs errors only; `settings` are Spark's own and take precedence over the defaults here.
+
+    A session that is already running in this process is returned as it is.
+    """
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     given = dict(settings or {})
@@ -30,14 +35,13 @@ def session(
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
-        "spark.log.level": "ERROR",
+        **jvm.quiet_settings(),
         **({} if brought else {"spark.jars": ",".join(str(jar) for jar in connector_jars())}),
         **given,
     }
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in chosen.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    conf = SparkConf().setAppName(name).setMaster(master).setAll(list(chosen.items()))
+    jvm.start(conf)
+    return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +58,11 @@ def trial(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def test_totals_are_exact_though_spark_was_killed(spark: SparkSession, trial: Trial) -> None:
     assert trial.folder.joinpath("progress.jsonl").read_text().count("started") >= 2
     proof.check(spark, trial, repaired=False)
+
+
+def test_the_driver_prints_no_banner_of_spark(trial: Trial) -> None:
+    said = trial.log.read_text()
+    assert not re.search(r"WARN|log4j|log level|incubator", said), said
 
 
 def test_ordinary_tools_see_no_lag_after_it_ended(trial: Trial) -> None:

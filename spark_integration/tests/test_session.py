@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -10,9 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark import SparkConf
+from pyspark.errors import PySparkRuntimeError
 
 import spark_integration
+from compat_tests.until import until
 from kbroker import Broker
+from spark_integration import jvm
 from spark_integration.testing import from_topic, to_topic
 
 if TYPE_CHECKING:
@@ -32,25 +37,81 @@ def _example(words: str) -> str:
     return str(found)
 
 
-def _run(*words: str, at: Path) -> str:
-    found_here = {**os.environ, "PYTHONPATH": str(_FOLDER.parent)}
+def _run(*words: str, at: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    found_here = {**os.environ, "PYTHONPATH": str(_FOLDER.parent), **variables}
     ran = subprocess.run([sys.executable, *words], cwd=at, env=found_here, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
+    return ran
 
 
 def test_the_example_of_a_test_passes(tmp_path: Path) -> None:
     text = _example("def test_")
     assert len([line for line in text.splitlines() if line]) <= 10
     (tmp_path / "test_orders.py").write_text(text)
-    told = _run("-m", "pytest", "-p", "no:cacheprovider", "test_orders.py", at=tmp_path)
+    told = _run("-m", "pytest", "-p", "no:cacheprovider", "test_orders.py", at=tmp_path).stdout
     assert "1 passed" in told
 
 
-def test_the_example_of_a_session_with_a_broker_runs(tmp_path: Path) -> None:
+def test_the_example_of_a_session_with_a_broker_prints_its_table_and_no_banner(tmp_path: Path) -> None:
     (tmp_path / "orders.py").write_text(_example("spark_integration.local"))
-    told = re.findall(r"\|\s*(\w+)\|\s*(\d+)\|", _run("orders.py", at=tmp_path))
+    ran = _run("orders.py", at=tmp_path)
+    told = re.findall(r"\|\s*(\w+)\|\s*(\d+)\|", ran.stdout)
     assert sorted(told) == [("ann", "2"), ("bob", "1")]
+    assert ran.stderr == ""
+
+
+def test_an_error_in_the_jvm_is_on_stderr_and_a_warning_is_not(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert spark._jvm is not None
+    log4j = spark._jvm.org.apache.logging.log4j.LogManager
+    before = log4j.getRootLogger().getLevel().toString()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        log4j.getLogger("some.room").warn("the disk is nearly full")
+        log4j.getLogger("some.room").error("the disk is full")
+    finally:
+        spark.sparkContext.setLogLevel(before)
+    seen = [""]
+
+    def arrived() -> bool:
+        seen[0] += capfd.readouterr().err
+        return "\n" in seen[0]
+
+    until(arrived, 30)
+    assert seen[0].endswith("ERROR room: the disk is full\n")
+    assert "nearly" not in seen[0]
+
+
+def test_stderr_of_the_jvm_is_copied_without_javas_banner() -> None:
+    read, write = os.pipe()
+    said = b"WARNING: Using incubator modules: jdk.incubator.vector\nERROR Executor: disk full\n\tat some.Class"
+    try:
+        jvm.copy_errors(io.BytesIO(said), write)
+        assert os.read(read, 1000) == b"ERROR Executor: disk full\n\tat some.Class"
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def test_a_jvm_that_does_not_start_leaves_its_reason_on_stderr(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+    monkeypatch.setenv("JAVA_HOME", "/no/java/here")
+    with pytest.raises(PySparkRuntimeError, match="JAVA_GATEWAY_EXITED"):
+        jvm.start(SparkConf(loadDefaults=False))
+    assert "/no/java/here/bin/java: No such file" in capfd.readouterr().err
+
+
+def test_a_log4j2_file_in_the_configuration_directory_is_left_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert "log4j2.properties" in jvm.quiet_settings()["spark.driver.defaultJavaOptions"]
+    (tmp_path / "log4j2.properties").write_text("rootLogger.level = debug")
+    assert jvm.quiet_settings() == {}
 
 
 def test_a_session_that_runs_already_goes_on_running(spark: SparkSession) -> None:

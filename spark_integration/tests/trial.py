@@ -92,7 +92,7 @@ class Trial:
         self.count, self.truth = count, events.Truth(settings.window_ms)
         self.start_ms = kafka.now_ms()
         self.last_fed_ms: list[int] = []  # by the clock that the broker has too: when each feed was over
-        self._log = directory / "driver.log"
+        self.log = directory / "driver.log"
         self._warehouse = Path(settings.warehouse)
         self._traffic = events.stream(count, seed, self.start_ms, self.truth)
         self._consumer = kafka.consumer(settings, f"{settings.name}.trial")
@@ -111,7 +111,7 @@ class Trial:
     @contextmanager
     def driver(self, conf: dict[str, str] | None = None, master: str | None = None) -> Iterator[Driver]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self._log, "a") as log:
+        with open(self.log, "a") as log:
             driver = Driver(self.settings, self.folder, log, conf=QUICK | (conf or {}), master=master)
             try:
                 yield driver
@@ -128,7 +128,7 @@ class Trial:
             if moment():
                 return True
             if driver.ended():
-                raise AssertionError(f"the driver ended with {driver.code}:\n{self._log.read_text()[-3000:]}")
+                raise AssertionError(f"the driver ended with {driver.code}:\n{self.log.read_text()[-3000:]}")
             return False
 
         until(come, LIMIT_SECONDS)
