@@ -31,6 +31,16 @@ def quiet_settings() -> dict[str, str]:
     return {"spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={LOG_FILE.as_uri()}"}
 
 
+def submitted_settings() -> dict[str, str]:
+    """Returns the settings that spark-submit was called with, its master among them; empty if it was not used."""
+    from pyspark import SparkConf, SparkContext
+
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()  # a SparkConf is empty until the process is connected to its JVM
+    return dict(SparkConf().getAll())
+
+
 def start(conf: SparkConf) -> None:
     """Starts the JVM that the next SparkContext of this process uses; without effect if there is one already.
 

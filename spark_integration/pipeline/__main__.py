@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import socket
 import sys
 from collections.abc import Iterator
@@ -28,12 +27,11 @@ console = Console()
 
 
 def opened(master: str | None, conf: dict[str, str]) -> SparkSession:
-    """A session on this master. Under spark-submit its master and its settings hold; elsewhere it is local."""
-    from pyspark import SparkConf
-
+    """Returns a session on this master; without one, on spark-submit's with its settings, or else on a local one."""
+    from spark_integration.jvm import submitted_settings
     from spark_integration.session import session
 
-    submitted = dict(SparkConf().getAll()) if "PYSPARK_GATEWAY_PORT" in os.environ else {}
+    submitted = submitted_settings()
     chosen = master or submitted.get("spark.master", "local[2]")
     reachable = {"spark.driver.host": socket.getfqdn(), "spark.driver.bindAddress": "0.0.0.0"}
     settings = ({} if chosen.startswith("local") else reachable) | submitted | conf

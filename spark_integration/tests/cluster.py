@@ -16,7 +16,13 @@ from compat_tests.until import until
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 _AT = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
+_APPLICATION = re.compile(r"Registered app (\S+) with ID")
 START_SECONDS = 180.0
+
+
+def applications(directory: Path) -> list[str]:
+    """Returns the names of the applications that ran on the cluster of this directory."""
+    return _APPLICATION.findall((directory / "master.log").read_text())
 
 
 @contextmanager

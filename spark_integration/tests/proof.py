@@ -26,7 +26,7 @@ from spark_integration.pipeline.run import Pipeline
 from spark_integration.pipeline.settings import Settings
 from spark_integration.pipeline.store import Store
 from spark_integration.session import session
-from spark_integration.tests.cluster import standalone
+from spark_integration.tests.cluster import applications, standalone
 from spark_integration.tests.trial import QUICK, Trial, free_port
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Figures:
 
     def tell(self, name: str, value: object) -> None:
         self.kept[name] = value
-        console.print(f"{time.monotonic() - self._start:6.0f} s  {name}: {value}", highlight=False)
+        console.print(f"{time.monotonic() - self._start:6.0f} s  {name}: {value}", highlight=False, soft_wrap=True)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -155,6 +155,7 @@ def on_a_cluster(trial: Trial, figures: Figures, directory: Path) -> None:
         }
         with trial.driver(conf, master) as driver:
             trial.finish(driver)
+    assert len(applications(directory)) == 1, "the driver did not run on the cluster"
     spark = session("proof", settings=QUICK)
     try:
         figures.tell("balance on the cluster", check(spark, trial, repaired=False))

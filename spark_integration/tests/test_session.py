@@ -114,6 +114,15 @@ def test_a_log4j2_file_in_the_configuration_directory_is_left_in_force(
     assert jvm.quiet_settings() == {}
 
 
+def test_settings_given_to_spark_submit_are_found(spark: SparkSession, tmp_path: Path) -> None:
+    """The process below is connected to the JVM of the fixture, as spark-submit connects one to its own."""
+    assert spark.sparkContext._gateway is not None
+    gateway = spark.sparkContext._gateway.gateway_parameters
+    code = "from spark_integration.jvm import submitted_settings as found; print(found()['spark.master'])"
+    submitted = {"PYSPARK_GATEWAY_PORT": str(gateway.port), "PYSPARK_GATEWAY_SECRET": gateway.auth_token}
+    assert _run("-c", code, at=tmp_path, **submitted).stdout.strip() == spark.sparkContext.master
+
+
 def test_a_session_that_runs_already_goes_on_running(spark: SparkSession) -> None:
     with spark_integration.local(config={"num.partitions": 3}) as (same, broker):
         to_topic(same.createDataFrame([("one",)], "value string"), broker, "words")
