@@ -7,16 +7,16 @@ import json
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, fields
+from contextlib import closing, contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from spark_integration.pipeline import report
 from spark_integration.pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -36,11 +36,6 @@ def opened(master: str | None, conf: dict[str, str]) -> SparkSession:
     reachable = {"spark.driver.host": socket.getfqdn(), "spark.driver.bindAddress": "0.0.0.0"}
     settings = ({} if chosen.startswith("local") else reachable) | submitted | conf
     return session("pipeline", master=chosen, settings=settings)
-
-
-def bars() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console)
 
 
 class Context:
@@ -127,9 +122,10 @@ def generate(
     known = events.Truth(context.settings.window_ms)
     cut = {page: int(parts) for page, _, parts in (pair.rpartition("=") for pair in salts)}
     made = events.stream(count, seed, start_ms or kafka.now_ms(), known, skew.salted(cut))
-    with bars() as progress:
+    with report.bars(console) as progress:
         task = progress.add_task("sent", total=count)
-        send_all(context.settings, made, lambda more: progress.advance(task, more))
+        sent = send_all(context.settings, made, lambda more: progress.advance(task, more))
+    console.print(f"{sent:,} events sent to {context.settings.input_topic}", highlight=False)
     if truth is not None:
         truth.write_text(known.to_json())
 
@@ -142,7 +138,7 @@ def run(context: Context, drain: bool, folder: Path) -> None:
     """Run the pipeline; metrics and the picture go to the folder."""
     from spark_integration.pipeline.run import Pipeline
 
-    with context.spark() as spark, bars() as progress:
+    with context.spark() as spark, report.bars(console) as progress:
         task = progress.add_task("offsets")
         pipeline = Pipeline(spark, context.settings, folder).start()
         try:
@@ -160,24 +156,17 @@ def run(context: Context, drain: bool, folder: Path) -> None:
 @click.option("--repaired", is_flag=True, help="With what they are after the repair of the dead letters.")
 @click.pass_obj
 def audit(context: Context, truth: Path | None, repaired: bool) -> None:
-    """Where every record went; ends with 1 when one is lost, counted twice, or a total is off."""
-    from spark_integration.pipeline.audit import balance, parquet_totals, topic_totals
+    """Print the fate of every record; ends with 1 if one is lost, counted twice, or a total is off."""
+    from spark_integration.pipeline import steps
     from spark_integration.pipeline.events import Truth
-    from spark_integration.pipeline.store import Store
 
-    with context.spark() as spark:
-        found = balance(spark, context.settings)
-        kept, published = parquet_totals(Store(spark, context.settings).totals()), topic_totals(context.settings)
-    table = Table("fate", "records")
-    for name, count in asdict(found).items():
-        table.add_row(name, f"{count:,}")
-    console.print(table)
-    good = found.exact and kept == published
+    expected = None
     if truth is not None:
         known = Truth.from_json(truth.read_text())
-        good = good and kept == (known.repaired if repaired else known.first)
-    console.print(f"{len(kept):,} totals in Parquet and in the topic: {'exact' if good else 'NOT exact'}")
-    sys.exit(0 if good else 1)
+        expected = known.repaired if repaired else known.first
+    with context.spark() as spark, closing(report.Report(console)) as table:
+        exact = steps.audit(table, context.settings, spark, expected)
+    sys.exit(0 if exact else 1)
 
 
 @main.command()
@@ -189,16 +178,18 @@ def skew(context: Context, top: int) -> None:
 
     with context.spark() as spark:
         found = skewed.report(spark, context.settings, top)
-    table = Table(
-        "partition", "share", title=f"{found.records:,} records; the fullest holds {found.hottest:.2f} x fair"
-    )
+    console.print(f"{found.records:,} records; {report.skew_summary(found)}", highlight=False)
+    table = Table("partition", "share of all records")
     for number, share in found.partitions.items():
         table.add_row(str(number), f"{share:.1%}")
     console.print(table)
-    keys, salts = Table("key", "partition", "share", "salt"), found.salts()
+    keys, salts = Table("key", "partition", "share of all records", "salt"), found.salts()
     for key, partition, share in found.keys:
         keys.add_row(key, str(partition), f"{share:.1%}", str(salts.get(key, "")))
     console.print(keys)
+    console.print(
+        "partition: of most of the key's records. salt: into how many keys (key:0, key:1, …) to cut a hot key."
+    )
 
 
 @main.command()
@@ -239,11 +230,8 @@ def replay(
 @click.pass_obj
 def dead_letters(context: Context, again: bool, repair: str | None, archive: Path) -> None:
     """Show the dead letters by their error, or replay them."""
-    from collections import Counter
-
     from spark_integration.pipeline import dead_letters as dead
-    from spark_integration.pipeline import kafka
-    from spark_integration.pipeline.ingest import ERROR
+    from spark_integration.pipeline import steps
 
     if again:
         module, _, function = (repair or "").partition(":")
@@ -251,11 +239,8 @@ def dead_letters(context: Context, again: bool, repair: str | None, archive: Pat
         done = dead.replay(context.settings, archive, mend)
         console.print(f"{done.sent:,} back to the input, {done.archived:,} to {archive}")
         return
-    letters = kafka.read_all(context.settings, context.settings.dead_topic)
-    table = Table("error", "records")
-    for error, count in Counter(letter.headers[ERROR] for letter in letters).most_common():
-        table.add_row(error, f"{count:,}")
-    console.print(table)
+    with closing(report.Report(console)) as table:
+        steps.dead_letters(table, context.settings)
 
 
 @main.command()
