@@ -10,13 +10,14 @@ from html import escape
 from typing import Any
 
 WIDTH, LEFT, RIGHT, TOP, PANEL, GAP = 830, 180, 20, 66, 84, 22
+TICKS_MOST = 8
 TEXT, FAINT, RESTART = "#7b8590", "#7b859055", "#d9534f"
 FONT = "font-family='system-ui,-apple-system,Segoe UI,DejaVu Sans,sans-serif'"
 PANELS = (
-    ("input_rate", "input", "rows/s", "#3d8bfd"),
-    ("processing_rate", "processing", "rows/s", "#2aa876"),
-    ("lag", "lag", "rows", "#e08e0b"),
-    ("batch_ms", "batch time", "ms", "#a06cd5"),
+    ("input_rate", "input", "rows/s arriving", "#3d8bfd"),
+    ("processing_rate", "processing", "rows/s processed", "#2aa876"),
+    ("lag", "lag", "rows not yet read", "#e08e0b"),
+    ("batch_ms", "batch time", "ms per batch", "#a06cd5"),
 )
 
 
@@ -45,9 +46,18 @@ def draw(lines: list[dict[str, Any]], name: str) -> str:
     for start in starts[1:]:
         x = LEFT + (start - first) * scale
         parts.append(f"<path d='M{x:.1f} {TOP - 6}V{bottom}' stroke='{RESTART}' stroke-dasharray='4 4'/>")
-    parts.append(f"<text x='{LEFT}' y='{height - 8}'>0 s</text>")
-    parts.append(f"<text x='{WIDTH - RIGHT}' y='{height - 8}' text-anchor='end'>{last - first:.0f} s</text>")
+    for second in ticks(last - first):
+        x = LEFT + second * scale
+        parts.append(f"<path d='M{x:.1f} {bottom - 6}v5' stroke='{TEXT}'/>")
+        parts.append(f"<text x='{x:.1f}' y='{height - 8}' text-anchor='middle'>{second:,} s</text>")
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def ticks(seconds: float) -> list[int]:
+    """Returns the seconds that the time axis names: multiples of 1, 2 or 5 times a power of ten, few enough to fit."""
+    steps = (digit * 10**power for power in range(9) for digit in (1, 2, 5))
+    step = next(step for step in steps if seconds / step < TICKS_MOST)
+    return list(range(0, int(seconds) + 1, step))
 
 
 def _legend() -> list[str]:
@@ -72,7 +82,7 @@ def _panel(
         f"<text x='8' y='{top + 16}' font-weight='600' fill='{colour}'>{label}</text>",
         f"<text x='{LEFT - 8}' y='{top + 10}' text-anchor='end'>{most:,.0f}</text>",
         f"<text x='{LEFT - 8}' y='{bottom}' text-anchor='end'>0</text>",
-        f"<text x='8' y='{top + 32}' opacity='.8'>{unit}</text>",
+        f"<text x='8' y='{top + 32}'>{unit}</text>",
     ]
     at = [(x, bottom - value / most * (PANEL - 6)) for x, value in points]
     if runs is not None:

@@ -42,7 +42,11 @@ METRICS = {
 
 
 def line_of(progress: dict[str, Any]) -> dict[str, float | None]:
-    """What is kept of Spark's report of a batch. One that runs again is not told where the topic ends: no lag."""
+    """Returns what is kept of Spark's report of a batch.
+
+    A batch that runs again has no lag, because Spark does not look up the end of the topic for it. The first batch
+    after a start has no input rate: Spark reports 0, because there is no earlier batch to measure from.
+    """
     source, states = progress["sources"][0], progress.get("stateOperators", [])
     latest = source.get("latestOffset")
     customs = [state.get("customMetrics", {}) for state in states]
@@ -50,7 +54,7 @@ def line_of(progress: dict[str, Any]) -> dict[str, float | None]:
         "at": datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp(),
         "batch": progress["batchId"],
         "input_rows": progress.get("numInputRows", 0),
-        "input_rate": float(source.get("inputRowsPerSecond") or 0),
+        "input_rate": _input_rate(progress.get("numInputRows", 0), source),
         "processing_rate": float(source.get("processedRowsPerSecond") or 0),
         "lag": None if latest is None else _sum(latest) - _sum(source.get("endOffset")),
         "batch_ms": progress.get("batchDuration", 0),
@@ -58,6 +62,11 @@ def line_of(progress: dict[str, Any]) -> dict[str, float | None]:
         "duplicates": sum(custom.get("numDroppedDuplicateRows", 0) for custom in customs),
         "dropped_by_watermark": sum(state.get("numRowsDroppedByWatermark", 0) for state in states),
     }
+
+
+def _input_rate(rows: int, source: dict[str, Any]) -> float | None:
+    rate = float(source.get("inputRowsPerSecond") or 0)
+    return None if rows and not rate else rate
 
 
 def offsets_of(position: Any) -> dict[str, dict[str, int]]:

@@ -8,7 +8,7 @@ import pytest
 
 from spark_integration.pipeline import Settings, events, skew
 from spark_integration.pipeline.fates import DEAD, RETRY
-from spark_integration.pipeline.picture import LEFT, draw
+from spark_integration.pipeline.picture import LEFT, TICKS_MOST, draw, ticks
 from spark_integration.pipeline.progress import line_of
 from spark_integration.pipeline.retry import delay_ms, outgoing
 from spark_integration.tests.trial import arguments
@@ -80,8 +80,9 @@ def test_a_report_of_spark_becomes_a_line_and_lines_a_picture() -> None:
     report = {"timestamp": "2026-01-01T00:00:00.000Z", "batchId": 3, "numInputRows": 12, "batchDuration": 70}
     line = line_of(report | {"sources": [source], "stateOperators": [state]})
     assert (line["lag"], line["duplicates"], line["batch"]) == (3, 2, 3)
-    again = line_of(report | {"sources": [source | {"latestOffset": None}]})
-    assert again["lag"] is None
+    assert line["input_rate"] is None, "the first batch after a start has no rate"
+    again = line_of(report | {"sources": [source | {"latestOffset": None, "inputRowsPerSecond": 6.0}]})
+    assert (again["lag"], again["input_rate"]) == (None, 6.0)
     at = line["at"] or 0
     drawn = draw([{"started": at - 1}, line, {"started": at + 1}, again], "clicks & more")
     assert "clicks &amp; more: 24 rows in 2 batches over 2 s, 1 restarts" in drawn
@@ -98,6 +99,16 @@ def test_picture_draws_batches_as_points_and_joins_lag_only_within_a_run() -> No
     assert all(words in drawn for words in ("one batch", "lag between batches", "restart of the driver"))
     left = LEFT - 8 - 0.62 * 12 * len("99,999,999")
     assert 8 + 0.68 * 12 * len("batch time") < left
+
+
+@pytest.mark.parametrize(("seconds", "named"), [(0, [0]), (205, [0, 50, 100, 150, 200]), (7, list(range(8)))])
+def test_time_axis_names_round_seconds(seconds: float, named: list[int]) -> None:
+    assert ticks(seconds) == named
+
+
+@pytest.mark.parametrize("seconds", [0.4, 9.9, 59, 3_601, 86_400.5])
+def test_time_axis_has_room_for_its_labels(seconds: float) -> None:
+    assert 1 <= len(ticks(seconds)) <= TICKS_MOST
 
 
 def test_a_driver_is_told_all_settings() -> None:
