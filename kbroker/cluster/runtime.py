@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +22,7 @@ from kbroker.cluster.delta import Delta
 from kbroker.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage, PartitionImage, TopicImage, is_assigned
 from kbroker.cluster.topics import INTERNAL_TOPICS
 from kbroker.config import Config, Dynamic
+from kbroker.pool import Pool
 from kbroker.storage.log_dir import LogDir
 from kbroker.storage.log_dirs import LogDirs, OfflineDirectoryError, Opening
 from kbroker.storage.moves import Moves
@@ -49,7 +49,7 @@ class Replicas:
         self._views = views  # by listener name
         self._handles: dict[Key, PartitionHandle] = {}
         self._shown: dict[Key, PartitionImage] = {}  # what a handle was last told
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kbroker-replicas")
+        self._thread = Pool(1, "kbroker-replicas")
         self._started = False
         self._removals: set[asyncio.TimerHandle] = set()
         self._assign: Assign | None = None

@@ -18,7 +18,6 @@ import errno
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from kbroker._core.clock import BrokerClock
@@ -33,6 +32,7 @@ from kbroker.cluster.topics import NewTopic, Rules, TopicResult
 from kbroker.config import Config, Dynamic
 from kbroker.errors import KafkaStorageError, NotControllerError
 from kbroker.listeners import PROTOCOL_IDS, Listener
+from kbroker.pool import Pool
 from kbroker.protocol.message import Message
 from kbroker.protocol.records import (
     AbortTransactionRecord,
@@ -104,7 +104,7 @@ class Controller:
         self._appended: deque[_Appended] = deque()
         self._waiting: deque[_Waiting] = deque()
         self._wake = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kbroker-metadata")
+        self._thread = Pool(1, "kbroker-metadata")
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._bytes_since_snapshot = 0
@@ -285,6 +285,7 @@ class Controller:
             await self._in_thread(self._log.close)
         finally:
             self._thread.shutdown()
+            del self._log, self._health  # each holds the pipe of the log directory until it is freed
 
     # ---- start ----
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from kbroker._core.clock import BrokerClock
 from kbroker._core.log.open_files import FileBudget
 from kbroker._core.log.partition_log import LogError, PartitionLog
+from kbroker.pool import Pool
 from kbroker.storage.checkpoints import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
@@ -252,7 +253,7 @@ class LogDirs:
     def open_logs(self, wanted: Iterable[Opening], recovery_threads: int) -> dict[Key, PartitionLog | Exception]:
         """open_log() of each, or why it could not be. What a crash may have torn is read by several threads at once."""
         found: dict[Key, PartitionLog | Exception] = {}
-        pools: dict[int, futures.ThreadPoolExecutor] = {}
+        pools: dict[int, Pool] = {}
         waiting: list[tuple[Opening, LogDir, futures.Future[PartitionLog]]] = []
         with contextlib.ExitStack() as stack:
             for one in wanted:
@@ -268,7 +269,7 @@ class LogDirs:
                         found[one.key] = problem
                     continue
                 if id(home) not in pools:
-                    pool = futures.ThreadPoolExecutor(recovery_threads, thread_name_prefix="kbroker-recovery")
+                    pool = Pool(recovery_threads, "kbroker-recovery")
                     pools[id(home)] = stack.enter_context(pool)
                 waiting.append((one, home, pools[id(home)].submit(self._open_in, home, one)))
             for one, home, opened in waiting:

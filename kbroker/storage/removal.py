@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from threading import Event
 
+from kbroker.pool import Pool
 from kbroker.storage.priority import step_back
 
 RESTS = 4.0  # times as long as the work before it
@@ -24,7 +25,7 @@ class Remover:
     """From any thread. What a stop leaves is removed by the next start."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kbroker-remover", initializer=step_back)
+        self._thread = Pool(1, "kbroker-remover", initializer=step_back)
         self._stopping = Event()
 
     def files(self, paths: Iterable[Path | str]) -> Future[None]:

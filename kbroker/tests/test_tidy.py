@@ -42,17 +42,18 @@ MAY_IMPORT = {
     "sources": {"config", "config_table", "environment"},
     "memory": set(),
     "patience": set(),
-    "storage": {"_core", "errors", "clock", "config"},
+    "pool": set(),
+    "storage": {"_core", "errors", "clock", "config", "pool"},
     "observe": {"_core", "errors"},
     "cluster": {"protocol", "errors", "config"},
     "coordinator": {"protocol", "errors"},
     "replication": {"protocol", "errors"},
-    "quorum": {"protocol", "errors", "_core", "clock", "storage", "cluster"},
+    "quorum": {"protocol", "errors", "_core", "clock", "storage", "cluster", "pool"},
     "api": {"protocol", "errors", "cluster", "quorum", "storage", "config", "_core", "coordinator"},
     "gateway": {"api", "coordinator", "protocol", "errors", "_core", "observe"},
     "coordinators": {"config", "_core", "cluster", "coordinator", "quorum", "storage"},
     "server": {"*"},
-    "broker": {"server", "config", "listeners", "observe", "storage", "_core", "patience"},
+    "broker": {"server", "config", "listeners", "observe", "storage", "_core", "patience", "pool"},
     "cli": {"broker", "sources", "listeners", "config", "errors", "storage", "quorum", "observe", "protocol", "_core"},
     "__main__": {"cli"},
     "__init__": {"broker", "config"},
@@ -62,7 +63,7 @@ MAY_IMPORT = {
 PURE_ROOMS = {"cluster", "coordinator", "replication"}
 PURE_FILES = {"quorum/core.py", "quorum/votes.py"}
 EDGE_FILES = {"runtime.py", "replay.py", "driver.py"}
-EDGES_MAY_IMPORT = {"_core", "clock", "storage", "config", "listeners"}  # besides what their room may
+EDGES_MAY_IMPORT = {"_core", "clock", "storage", "config", "listeners", "pool"}  # besides what their room may
 IMPURE = {"asyncio", "time", "os", "random", "socket", "threading", "logging", "secrets", "select", "subprocess"}
 
 NO_GIL = [CORE / room for room in ("record", "log", "api", "net")]
