@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
+from threading import RLock, Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from kbroker._core.clock import BrokerClock
-from kbroker._core.core import never_free
 from kbroker.config import Config, ConfigError
 from kbroker.observe.logging import BrokerLog
-from kbroker.server.broker_server import BrokerServer, StartError
-from kbroker.server.inherited import Held, close_inherited
-from kbroker.storage.identity import DataDirectoryError
+from kbroker.server import StartError
 from kbroker.storage.temporary import DATA, TemporaryDirectory, make_temporary, new_name, reap
 
 if TYPE_CHECKING:
@@ -32,10 +29,15 @@ if TYPE_CHECKING:
 
     from kbroker._core.core import Counters
     from kbroker.listeners import Listener
+    from kbroker.patience import PatientSelector
+    from kbroker.server.broker_server import BrokerServer
+    from kbroker.server.control_thread import ControlThread
+    from kbroker.server.inherited import Held
 
 __all__ = ["Broker", "StartError"]
 
-_STARTED: WeakSet[Broker] = WeakSet()  # those of this process that run, start or stop
+_STARTED: WeakSet[Broker] = WeakSet()  # the brokers of this process that run, start or stop
+_FORK = RLock()  # whoever holds it keeps every other thread from forking
 NOT_RUNNING = "This broker is not running: call start(), or use it in a `with` block."
 
 
@@ -95,14 +97,12 @@ class Broker:
         self.core_options: dict[str, Any] = {}  # tests switch the data plane's stand-ins on here, before the start
         self._on_failure: Callable[[], None] | None = None
         self._temporary: TemporaryDirectory | None = None
-        self._advertised: list[Listener] = []
         self._pid = -1  # of the process that started it
-        self._thread: Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._server: BrokerServer | None = None
+        self._control: ControlThread | None = None
+        self._parents: list[Listener] = []  # in a forked child: the listeners of the parent's broker
 
     def __repr__(self) -> str:
-        if not self._advertised:
+        if not self._listeners():
             state = "not running"
         elif self._pid != os.getpid():
             state = f"at {self.bootstrap_servers}, of process {self._pid}"
@@ -127,38 +127,69 @@ class Broker:
         """The port of the first listener. RuntimeError unless the broker is running."""
         return self._running()[0].port
 
+    def _listeners(self) -> list[Listener]:
+        control = self._control
+        return self._parents if control is None else control.advertised
+
     def _running(self) -> list[Listener]:
-        if not self._advertised:
+        if not (listeners := self._listeners()):
             raise RuntimeError(NOT_RUNNING)
-        return self._advertised
+        return listeners
 
     def counters(self) -> Counters:
         """What the data plane has done and holds now, read without disturbing it. RuntimeError unless it is running."""
-        if self._server is None:
+        control = self._control
+        if control is None or control.server is None or not control.advertised:
             raise RuntimeError(NOT_RUNNING)
-        return self._server.counters()
+        return control.server.counters()
 
     def start(self) -> Broker:
         """Returns when clients can connect. StartError, and nothing stays behind, if that cannot be."""
-        if self._advertised and self._pid != os.getpid():
+        if self._parents:
             raise StartError(f"This broker runs in process {self._pid}, which this one was forked from: make another.")
-        if self._thread is not None:
-            raise StartError("This broker has been started already.")
-        import asyncio
+        with _FORK:  # a child forked during an import could never import the same module
+            from kbroker.server.control_thread import ControlThread
+            from kbroker.storage.identity import DataDirectoryError
 
-        from kbroker.patience import PatientSelector
+            if self in _STARTED:
+                raise StartError("This broker has been started already.")
+            _STARTED.add(self)
+        try:
+            served = self._begin(ControlThread).start()
+        except (DataDirectoryError, ConfigError) as problem:
+            raise StartError(str(problem)) from None
+        if not served:
+            raise StartError("This broker was stopped while it was starting.")
+        return self
 
+    def stop(self) -> None:
+        """A clean stop. Does nothing if the broker is not running, or runs in the process this one was forked from.
+
+        Any thread may call it, also while another one does: each returns when the broker has stopped.
+        """
+        control = self._control
+        if control is not None:
+            control.stop()
+
+    def _begin(self, control_thread: type[ControlThread]) -> ControlThread:
         self._pid = os.getpid()
         self.failed, self.failure = False, None
-        if self._own_log:
-            self.log = BrokerLog()
-        self._make_temporary()
-        _STARTED.add(self)
-        selector = PatientSelector()
-        self._loop = asyncio.SelectorEventLoop(selector)
-        self._thread = Thread(target=self._run_loop, name="kbroker-control", daemon=True)
-        self._thread.start()
-        self._server = BrokerServer(
+        try:
+            if self._own_log:
+                self.log = BrokerLog()
+            self._make_temporary()
+            self._control = control_thread(
+                self._make_server, beside=reap if self._temporary is not None else None, clean_up=self._leave_nothing
+            )
+        except BaseException:
+            self._leave_nothing()
+            raise
+        return self._control
+
+    def _make_server(self, selector: PatientSelector) -> BrokerServer:
+        from kbroker.server.broker_server import BrokerServer
+
+        return BrokerServer(
             self.config,
             self.log,
             self.clock,
@@ -166,26 +197,6 @@ class Broker:
             core_options=self.core_options,
             break_down=self.break_down,
         )
-        try:
-            self._advertised = self._on_loop(self._server.start())
-        except (DataDirectoryError, ConfigError) as problem:
-            self._leave_nothing()
-            raise StartError(str(problem)) from None
-        except BaseException:
-            self._leave_nothing()
-            raise
-        if self._temporary is not None:
-            self._loop.call_soon_threadsafe(self._reap_dead)
-        return self
-
-    def stop(self) -> None:
-        """A clean stop. Does nothing if the broker is not running, or runs in the process this one was forked from."""
-        if self._server is None or self._thread is None:
-            return
-        try:
-            self._on_loop(self._server.stop())
-        finally:
-            self._leave_nothing()
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -210,25 +221,9 @@ class Broker:
     ) -> None:
         await _in_own_thread(self.stop)
 
-    def _run_loop(self) -> None:
-        assert self._loop is not None
-        self._loop.run_forever()
-
-    def _on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
-        import asyncio
-
-        assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
     def _leave_nothing(self) -> None:
-        """Ends the control thread and the log's, and removes the temporary directory."""
-        assert self._loop is not None
-        assert self._thread is not None
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-        self._thread = self._loop = self._server = None
-        self._advertised = []
+        """Ends the log's thread and removes the temporary directory."""
+        self._control = None
         if self._own_log:
             self.log.close()
         self._remove_temporary()
@@ -246,11 +241,6 @@ class Broker:
             self._settings["log.dirs"] = str(self._temporary_name / DATA)
             self.config = Config.load(settings=self._settings)
 
-    def _reap_dead(self) -> None:
-        """Beside serving: a start does not wait for it, but a stop does."""
-        assert self._loop is not None
-        self._loop.run_in_executor(None, reap)
-
     def _remove_temporary(self) -> None:
         if self._temporary is not None:
             self._temporary.remove()
@@ -266,14 +256,18 @@ class Broker:
             self._on_failure()
 
     def _abandon(self) -> Held:
-        """In a forked child: makes the object inert and returns what the child's copies of descriptors are."""
-        held = self._server.held() if self._server is not None else Held()
-        if self._temporary is not None:
-            held.descriptors.add(self._temporary.marker)
-        held.descriptors |= _descriptors_of(self._loop)
-        # Their threads are gone and their mutexes may be locked: neither may ever be closed or freed here.
-        never_free((self._server, self._loop, self._thread))
-        self._thread = self._loop = self._server = self._temporary = None
+        """Makes the object inert in a forked child. Returns what the child's copies of descriptors are."""
+        from kbroker.server.inherited import Held  # imported already, by the start in the parent
+
+        control, self._control = self._control, None
+        held = Held()
+        if control is not None:
+            control.abandon()
+            held = control.held()
+            self._parents = control.advertised
+        if self._temporary_name is not None:
+            held.temporary.append(os.path.realpath(self._temporary_name))
+        self._temporary = None
         return held
 
 
@@ -308,28 +302,23 @@ async def _in_own_thread(work: Callable[[], object]) -> None:
         raise cancelled
 
 
-def _descriptors_of(loop: object) -> set[int]:
-    """An event loop's selector and the pair of sockets that wakes it; none once it is closed."""
-    found = set()
-    for name in ("_selector", "_ssock", "_csock"):
-        with suppress(AttributeError, ValueError, OSError):
-            found.add(getattr(loop, name).fileno())
-    return {one for one in found if one >= 0}
-
-
 def _abandon_inherited() -> None:
     """In every forked child, before any code of the host runs."""
     brokers = list(_STARTED)
     if brokers:
+        from kbroker.server.inherited import close_inherited
+
         _STARTED.clear()
         close_inherited([broker._abandon() for broker in brokers])
 
 
-def _remove_temporaries() -> None:
-    """At the end of a program that did not stop its brokers: their threads end with the process."""
+def _stop_forgotten() -> None:
+    """At the end of a program that did not stop its brokers."""
     for broker in list(_STARTED):
-        broker._remove_temporary()
+        with suppress(Exception):  # nobody is left to handle it, and the log has it
+            broker.stop()
 
 
+os.register_at_fork(before=_FORK.acquire, after_in_parent=_FORK.release, after_in_child=_FORK.release)
 os.register_at_fork(after_in_child=_abandon_inherited)
-atexit.register(_remove_temporaries)
+atexit.register(_stop_forgotten)

@@ -19,30 +19,39 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker._core.clock import BrokerClock
 from kbroker._core.core import Core
+from kbroker._core.views import ViewHandle
 from kbroker.api import REGISTRY
 from kbroker.api.context import Rooms
 from kbroker.api.k18_api_versions import bodies
 from kbroker.api.producer_ids import ProducerIds
+from kbroker.cluster.configs import dynamic_of
+from kbroker.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from kbroker.cluster.runtime import Replicas
 from kbroker.config import NOT_CHANGED, Config, ConfigError, Dynamic
+from kbroker.coordinators import Node, group_coordinator, marker_writer, transaction_coordinator
 from kbroker.gateway import Gateway
 from kbroker.listeners import Listener
 from kbroker.memory import memory_bytes
 from kbroker.observe.logging import BrokerLog
 from kbroker.observe.repeats import Repeats
+from kbroker.patience import Patience
 from kbroker.protocol import apis
+from kbroker.quorum.driver import Controller
+from kbroker.server import StartError
 from kbroker.server.inherited import Held
 from kbroker.server.start_warnings import bound_listeners, warn_of_open_listeners, warn_of_replication
+from kbroker.storage.cleaner import CleanerSettings, LogCleaner
+from kbroker.storage.log_dir import LOCK
 from kbroker.storage.log_dirs import LogDirs
+from kbroker.storage.news import News
 
 if TYPE_CHECKING:
     import asyncio
 
     from kbroker._core.core import Counters
-    from kbroker._core.views import ViewHandle
     from kbroker.cluster.delta import Delta
     from kbroker.cluster.image import ClusterImage
     from kbroker.patience import PatientSelector
-    from kbroker.storage.cleaner import LogCleaner
     from kbroker.storage.log_dir import LogDir
     from kbroker.storage.strays import Strays
 
@@ -54,10 +63,6 @@ MEND = "Free space on it or mend the disk, then start the broker again: nothing 
 CONNECTION_LIMITS = "max.connection"  # what the names of these settings begin with
 THE_SYSTEMS = -1  # a socket buffer that the system sizes by itself
 RECEIVE_BUFFER_BYTES = 1_048_576  # the system's own starts small: a client of large batches waits for it to grow
-
-
-class StartError(Exception):
-    """Raised when a broker cannot start; its text is one sentence that says why and what to do."""
 
 
 class BrokerServer:
@@ -98,10 +103,6 @@ class BrokerServer:
             raise
 
     async def _start(self) -> list[Listener]:
-        from kbroker._core.views import ViewHandle
-        from kbroker.cluster.runtime import Replicas
-        from kbroker.quorum.driver import Controller
-        from kbroker.storage.news import News
 
         config, clock = self._config, self._clock
         self._core = _make_core(config, clock, self._core_options)
@@ -154,7 +155,6 @@ class BrokerServer:
         return Dynamic(image.broker_configs(self._config.node_id).copy(), image.broker_configs(None).copy())
 
     def _start_cleaner(self) -> None:
-        from kbroker.storage.cleaner import CleanerSettings, LogCleaner
 
         config, controller = self._config, self._controller
 
@@ -188,7 +188,6 @@ class BrokerServer:
             await asyncio.get_running_loop().run_in_executor(None, self._cleaner.stop)
 
     def _coordinate(self) -> None:
-        from kbroker.coordinators import Node, group_coordinator, marker_writer, transaction_coordinator
 
         clock, controller = self._clock, self._controller
         node = Node(self._config, controller, self._replicas, clock, self._log, _in_thread)
@@ -201,8 +200,6 @@ class BrokerServer:
 
     def _open_gateway(self) -> None:
         import asyncio
-
-        from kbroker.patience import Patience
 
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
@@ -250,6 +247,7 @@ class BrokerServer:
         if hasattr(self, "_log_dirs"):
             held.descriptors |= self._log_dirs.descriptors
         held.directories = [os.path.realpath(path) for path in (*self._config.log_dirs, self._config.metadata_log_dir)]
+        held.files |= {f"{directory}/{LOCK}" for directory in held.directories}
         return held
 
     async def stop(self) -> None:
@@ -281,7 +279,6 @@ class BrokerServer:
         for one in failed:
             self._log.error("the stop was not clean: the next start checks the files", reason=str(one))
         await self._close_core()
-        await loop.shutdown_default_executor()
         self._log.info("stopped")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -308,8 +305,6 @@ class BrokerServer:
         """As they are set now; what was given at the start the core has already."""
         import asyncio
 
-        from kbroker.cluster.configs import dynamic_of
-
         dynamic = dynamic_of(image, self._config.node_id)
         try:  # names of hosts are looked up, which may take its time
             loop = asyncio.get_running_loop()
@@ -321,7 +316,6 @@ class BrokerServer:
 
     def _tell_settings(self, image: ClusterImage, resource: tuple[int, str], names: Collection[str]) -> None:
         """Those of a resource's settings that change nothing: none is accepted and ignored in silence."""
-        from kbroker.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
 
         kind, whose = resource
         given = {name: text for name, text in image.configs.get(resource, {}).items() if name in names}
@@ -400,7 +394,6 @@ class BrokerServer:
             self._repeats.warning(f"connection {kind}", alike, peer=f"{host}:{port}", reason=reason, count=count)
 
     def _tell(self, strays: Strays, advertised: list[Listener]) -> None:
-        from kbroker.cluster.image import TOPIC_RESOURCE
 
         for unsupported in self._config.unsupported:
             self._log.warning(unsupported.sentence, setting=unsupported.name, value=unsupported.value)

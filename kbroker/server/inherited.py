@@ -26,6 +26,8 @@ class Held:
 
     descriptors: set[int] = field(default_factory=set)  # those that it keeps for as long as it runs
     ports: set[int] = field(default_factory=set)  # its listeners', so also the local port of accepted connections
+    files: set[str] = field(default_factory=set)  # real paths of files that it keeps open
+    temporary: list[str] = field(default_factory=list)  # real paths of directories that are the broker's as a whole
     directories: list[str] = field(default_factory=list)  # real paths, whose partitions hold its segments and indexes
 
 
@@ -33,9 +35,13 @@ def close_inherited(held: Collection[Held]) -> None:
     """For a forked child: closes its copies of what these brokers of the parent hold open. Never raises."""
     named = set().union(*(one.descriptors for one in held))
     ports = set().union(*(one.ports for one in held))
+    files = set().union(*(one.files for one in held), *(one.temporary for one in held))
+    temporary = tuple(f"{directory}/" for one in held for directory in one.temporary)
     directories = [f"{directory}/" for one in held for directory in one.directories]
     for descriptor in _open_descriptors():
-        if descriptor in named or _is_served(descriptor, ports) or _is_in(descriptor, directories):
+        path = _path_of(descriptor)
+        known = descriptor in named or path in files or path.startswith(temporary)
+        if known or _is_served(descriptor, ports) or _is_in(path, directories):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
@@ -59,9 +65,8 @@ def _is_served(descriptor: int, ports: Collection[int]) -> bool:
     return False
 
 
-def _is_in(descriptor: int, directories: Iterable[str]) -> bool:
+def _is_in(path: str, directories: Iterable[str]) -> bool:
     """Whether it is a file of a partition in one of these directories, or a segment in memory."""
-    path = _path_of(descriptor)
     if path.startswith(MEMORY_SEGMENT):
         return True
     for directory in directories:
@@ -74,7 +79,7 @@ def _is_in(descriptor: int, directories: Iterable[str]) -> bool:
 def _path_of(descriptor: int) -> str:
     try:
         if sys.platform.startswith("linux"):
-            return os.readlink(f"{OPEN_FILES}/{descriptor}")
+            return os.readlink(f"{OPEN_FILES}/{descriptor}").removesuffix(" (deleted)")
         import fcntl
 
         return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))

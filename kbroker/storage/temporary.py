@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 import shutil
 import stat
 import tempfile
@@ -26,7 +25,7 @@ DATA = "data"
 
 def new_name() -> Path:
     """A directory that does not exist yet, in the system's directory for temporary files."""
-    return Path(tempfile.gettempdir()) / f"{PREFIX}{secrets.token_hex(8)}"
+    return Path(tempfile.gettempdir()) / f"{PREFIX}{os.urandom(8).hex()}"
 
 
 class TemporaryDirectory:

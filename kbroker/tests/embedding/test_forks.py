@@ -1,17 +1,22 @@
 """In a forked child a broker of the parent is inert, and the parent's broker does not notice the child."""
 
+import gc
 import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
 import kbroker
+from kbroker.server.broker_server import BrokerServer
 from kbroker.tests.embedding.child import answers, ended, fork, run_forked, serve_round
 
 
@@ -148,3 +153,154 @@ def test_preforked_workers_that_are_killed_and_replaced_leave_the_broker_alone(b
 def test_a_grandchild_is_as_inert_as_a_child(broker: kbroker.Broker) -> None:
     assert run_forked(lambda: broker.stop() or run_forked(broker.stop)) == 0
     assert answers(broker.bootstrap_servers)
+
+
+def test_everything_a_child_asks_of_its_parents_broker_is_answered_without_touching_it(
+    broker: kbroker.Broker,
+) -> None:
+    parents = [broker]
+    address, port = broker.bootstrap_servers, broker.port
+
+    def work() -> None:
+        inherited = parents.pop()
+        assert (inherited.bootstrap_servers, inherited.port) == (address, port)
+        assert f"of process {os.getppid()}" in repr(inherited)
+        with pytest.raises(RuntimeError, match="not running"):
+            inherited.counters()
+        with pytest.raises(kbroker.StartError, match="forked from"), inherited:
+            pass
+        inherited.__exit__(None, None, None)
+        inherited.stop()
+        del inherited
+        gc.collect()
+
+    assert run_forked(work) == 0
+    serve_round(broker)
+
+
+def test_a_child_forked_by_a_thread_leaves_the_broker_alone(broker: kbroker.Broker) -> None:
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(run_forked(broker.stop)))
+    thread.start()
+    thread.join()
+    assert codes == [0]
+    serve_round(broker)
+
+
+def test_a_grandchild_holds_neither_the_broker_of_its_parent_nor_that_of_its_grandparent(
+    broker: kbroker.Broker,
+) -> None:
+    def work() -> None:
+        with kbroker.Broker() as own:
+            assert run_forked(lambda: (own.stop(), broker.stop())) == 0
+            serve_round(own)
+        assert not own.data_dir.exists()
+
+    assert run_forked(work) == 0
+    serve_round(broker)
+
+
+def open_files(below: Path) -> list[str]:
+    """The paths below a directory that this process holds open."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if path.startswith(f"{below}/"):
+            found.append(path)
+    return found
+
+
+def test_children_forked_while_brokers_start_and_stop_hold_none_of_their_files_and_start_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    over = threading.Event()
+    failed: list[BaseException] = []
+
+    def start_and_stop() -> None:
+        try:
+            while not over.is_set():
+                with kbroker.Broker() as one:
+                    serve_round(one)
+        except BaseException as problem:
+            failed.append(problem)
+
+    def work() -> None:
+        assert not open_files(tmp_path)
+        with kbroker.Broker() as own:
+            serve_round(own)
+
+    thread = threading.Thread(target=start_and_stop)
+    thread.start()
+    try:
+        for _ in range(12):
+            assert run_forked(work) == 0
+    finally:
+        over.set()
+        thread.join()
+    assert not failed
+
+
+def test_a_fork_waits_for_the_imports_of_a_start_so_that_the_child_can_start_a_broker() -> None:
+    program = """
+import os, sys, threading, time, kbroker
+from kbroker.tests.embedding.child import run_forked, serve_round
+
+def start_own():
+    with kbroker.Broker() as own:
+        serve_round(own)
+
+broker = kbroker.Broker()
+thread = threading.Thread(target=broker.start)
+thread.start()
+while not any(name.startswith("kbroker.api.k") for name in sys.modules):
+    time.sleep(0)
+print(run_forked(start_own))
+thread.join()
+serve_round(broker)
+broker.stop()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "0\n", "")
+
+
+@pytest.mark.parametrize("moment", ["start", "stop"])
+def test_a_child_forked_by_a_signal_handler_during_a_start_or_stop_returns_from_it(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = getattr(BrokerServer, moment)
+    children: list[int] = []
+    parent = os.getpid()
+    forked = threading.Event()
+
+    def fork_here(*_: object) -> None:
+        children.append(os.fork())
+        forked.set()
+
+    async def with_a_signal(server: BrokerServer) -> object:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        while not forked.is_set():
+            time.sleep(0.001)
+        return await work(server)
+
+    monkeypatch.setattr(BrokerServer, moment, with_a_signal)
+    before = signal.signal(signal.SIGUSR1, fork_here)
+    broker = kbroker.Broker()
+    try:
+        with broker:
+            pass
+    finally:
+        if os.getpid() != parent:
+            os._exit(7)
+        signal.signal(signal.SIGUSR1, before)
+    deadline = time.monotonic() + 20
+    while (ended_now := os.waitpid(children[0], os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if ended_now[0] == 0:
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
+    assert os.waitstatus_to_exitcode(ended_now[1]) == 7
+    assert not broker.data_dir.exists()

@@ -186,3 +186,72 @@ def test_the_package_exports_its_names_with_docstrings() -> None:
 
 def test_a_new_name_lies_in_the_temporary_directory() -> None:
     assert new_name().parent == Path(tempfile.gettempdir())
+
+
+def dead_directory(parent: Path, name: str) -> Path:
+    directory = parent / f"kbroker-{name}"
+    (directory / "data").mkdir(parents=True)
+    (directory / "data" / "segment").touch()
+    (directory / MARKER).touch()
+    return directory
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a directory of another user")
+def test_a_dead_directory_of_another_user_is_never_reaped(tmp_path: Path) -> None:
+    theirs, ours = dead_directory(tmp_path, "theirs"), dead_directory(tmp_path, "ours")
+    os.chown(theirs, 12345, 12345)
+    assert reap(tmp_path) == [ours]
+    assert (theirs / "data" / "segment").exists()
+
+
+def test_a_marker_that_is_a_symbolic_link_is_no_marker(tmp_path: Path) -> None:
+    directory, elsewhere = dead_directory(tmp_path, "linked"), tmp_path / "elsewhere"
+    elsewhere.touch()
+    (directory / MARKER).unlink()
+    (directory / MARKER).symlink_to(elsewhere)
+    assert reap(tmp_path) == []
+    assert (directory / "data" / "segment").exists()
+    assert elsewhere.exists()
+
+
+def test_a_link_inside_a_dead_directory_is_removed_and_its_target_is_not(tmp_path: Path) -> None:
+    directory, precious = dead_directory(tmp_path, "dead"), tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").touch()
+    (directory / "data" / "link").symlink_to(precious)
+    assert reap(tmp_path) == [directory]
+    assert (precious / "file").exists()
+
+
+def test_two_reapers_at_once_remove_everything_that_is_dead_and_nothing_else(tmp_path: Path) -> None:
+    dead = {dead_directory(tmp_path, f"dead-{number}") for number in range(40)}
+    alive = TemporaryDirectory(tmp_path / "kbroker-alive")
+    reaped: list[Path] = []
+    together = threading.Barrier(4)
+
+    def work() -> None:
+        together.wait()
+        reaped.extend(reap(tmp_path))
+
+    reapers = [threading.Thread(target=work) for _ in range(4)]
+    for one in reapers:
+        one.start()
+    for one in reapers:
+        one.join()
+    assert set(reaped) == dead
+    assert list(tmp_path.iterdir()) == [alive.path]
+    alive.remove()
+
+
+def test_a_changed_tmpdir_does_not_keep_a_broker_from_removing_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = dead_directory(tmp_path, "of-another-tmpdir")
+    with kbroker.Broker() as broker:
+        used = broker.data_dir.parent
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert not used.exists()
+    assert left.exists()
+    with kbroker.Broker() as broker:
+        assert broker.data_dir.parent.parent == tmp_path
+    assert list(tmp_path.iterdir()) == []
