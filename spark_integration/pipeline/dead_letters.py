@@ -66,8 +66,7 @@ def _replay_partition(
         for letter in turn:
             _replay_one(settings, producer, letter, work)
         upto = TopicPartition(partition.topic, partition.partition, turn[-1].offset + 1)
-        producer.send_offsets_to_transaction([upto], consumer.consumer_group_metadata(), kafka.SECONDS)
-        producer.commit_transaction(kafka.SECONDS)
+        kafka.commit_transaction(producer, consumer, [upto])
     admin = AdminClient({"bootstrap.servers": settings.bootstrap})
     all_of_it = TopicPartition(partition.topic, partition.partition, end)
     for deleted in admin.delete_records([all_of_it]).values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from spark_integration.pipeline.settings import Settings
 
 SECONDS = 30.0
+GRACE_SECONDS = 5.0  # for a call to return after its own timeout
 Answer = TypeVar("Answer")
 
 
@@ -116,6 +118,32 @@ def committed(client: Consumer, partitions: list[TopicPartition]) -> dict[int, i
     """The group's offsets, where it has any."""
     found = client.committed(partitions, timeout=SECONDS)
     return {partition.partition: partition.offset for partition in found if partition.offset >= 0}
+
+
+def commit_transaction(producer: Producer, consumer: Consumer, offsets: list[TopicPartition]) -> None:
+    """Commits the open transaction together with offsets of the consumer's group; raises KafkaException on failure.
+
+    librdkafka ignores the timeout of send_offsets_to_transaction and may wait for ever if the broker restarts during
+    the call (confluentinc/librdkafka#5456). Hence the call has a thread of its own, which is abandoned after the
+    timeout. The next producer with the same transactional id fences the abandoned one.
+    """
+    group = consumer.consumer_group_metadata()
+    failures: list[KafkaException] = []
+
+    def send_offsets() -> None:
+        try:
+            producer.send_offsets_to_transaction(offsets, group, SECONDS)
+        except KafkaException as failed:
+            failures.append(failed)
+
+    sender = threading.Thread(target=send_offsets, name="send-offsets", daemon=True)
+    sender.start()
+    sender.join(SECONDS + GRACE_SECONDS)
+    if sender.is_alive():
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "send_offsets_to_transaction did not return"))
+    if failures:
+        raise failures[0]
+    producer.commit_transaction(SECONDS)
 
 
 @dataclass(frozen=True)

@@ -129,8 +129,7 @@ class Pump:
             send(producer, Outgoing(self._settings.input_topic, record.key, record.value, headers=headers))
         last = {record.partition: record.offset for record in due}
         ends = [TopicPartition(self._settings.retry_topic, number, offset + 1) for number, offset in last.items()]
-        producer.send_offsets_to_transaction(ends, consumer.consumer_group_metadata(), kafka.SECONDS)
-        producer.commit_transaction(kafka.SECONDS)
+        kafka.commit_transaction(producer, consumer, ends)
 
 
 def _due_ms(record: Record) -> int:

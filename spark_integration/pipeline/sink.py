@@ -77,6 +77,5 @@ class ExactSink:
         for record in leaving:
             send(producer, record)
         done = TopicPartition(self._mark.topic, 0, batch + 1)
-        producer.send_offsets_to_transaction([done], consumer.consumer_group_metadata(), kafka.SECONDS)
-        producer.commit_transaction(kafka.SECONDS)
+        kafka.commit_transaction(producer, consumer, [done])
         return True

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
-from spark_integration.pipeline import Settings, events, skew
+from spark_integration.pipeline import Settings, events, kafka, skew
 from spark_integration.pipeline.fates import DEAD, RETRY
 from spark_integration.pipeline.picture import LEFT, TICKS_MOST, draw, ticks
 from spark_integration.pipeline.progress import line_of
@@ -63,6 +66,36 @@ def test_a_failed_record_carries_its_history(fate: str, topic: str, due: str | N
     assert (record.topic, record.key, record.value, record.headers.get("kb.due")) == (topic, b"k", b"v", due)
     assert record.headers["kb.attempt"] == "3"
     assert record.partition == (2 if fate == RETRY else 0)
+
+
+class _Stuck:
+    """A producer whose send_offsets_to_transaction does not return before it is released."""
+
+    def __init__(self) -> None:
+        self.released, self.committed = threading.Event(), False
+
+    def send_offsets_to_transaction(self, *_: object) -> None:
+        self.released.wait()
+
+    def commit_transaction(self, *_: object) -> None:
+        self.committed = True
+
+    def consumer_group_metadata(self) -> None:
+        """A consumer's part."""
+
+
+def test_a_call_of_librdkafka_that_never_returns_fails_the_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "SECONDS", 0.02)
+    monkeypatch.setattr(kafka, "GRACE_SECONDS", 0.02)
+    client: Any = _Stuck()
+    try:
+        with pytest.raises(KafkaException, match="send_offsets_to_transaction did not return"):
+            kafka.commit_transaction(client, client, [])
+        assert not client.committed
+    finally:
+        client.released.set()
+    kafka.commit_transaction(client, client, [])
+    assert client.committed
 
 
 def test_a_hot_key_is_cut_and_a_cool_one_is_not() -> None:
