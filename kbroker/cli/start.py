@@ -97,7 +97,8 @@ def command(  # noqa: PLR0917 - click names them
     gc.set_threshold(NEW_OBJECTS_PER_COLLECTION)
     click.echo(f"kbroker is ready at {broker.bootstrap_servers}")
     stop_signal.received.wait()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # a second Ctrl-C does not wait for a clean stop
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends the process without waiting for a clean stop
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     broker.stop()
     log.close()
     if broker.failure is not None:
