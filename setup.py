@@ -155,6 +155,9 @@ class ReportingBuild(build_ext):
 
 if not SKIP_CORE:
     remove_outdated_c()
+    missing = [module for module in MODULES if not source_of(module).with_suffix(".c").exists()]
+    if missing:
+        print(f"      generating C for {len(missing)} of {len(MODULES)} modules", flush=True)
 setup(
     cmdclass={"build_ext": ReportingBuild},
     ext_modules=cythonize(
