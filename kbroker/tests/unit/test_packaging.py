@@ -32,7 +32,7 @@ def test_make_run_names_each_of_its_four_steps_in_order(tmp_path: Path) -> None:
 
 
 def test_classifiers_name_the_supported_versions() -> None:
-    table = re.findall(r"^(3\.\d+) (?:tested|untested)$", (ROOT / ".ci/pythons.txt").read_text(), re.M)
+    table = re.findall(r"^(3\.\d+) x86_64:", (ROOT / ".ci/pythons.txt").read_text(), re.M)
     classifiers = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
     assert classifiers == table == ["3.10", "3.11", "3.12", "3.13", "3.14"]
 
@@ -45,9 +45,19 @@ def test_wheels_are_built_with_the_requirements_that_pip_would_install_for_the_b
     assert set(table[1].split(", ")) <= set(tools[1].split(", "))
 
 
-def test_readme_marks_the_same_versions_as_tested_as_the_table() -> None:
-    table = re.findall(r"^(3\.\d+) (tested|untested)$", (ROOT / ".ci/pythons.txt").read_text(), re.M)
-    assert re.findall(r"(3\.\d+) \((tested|untested)\)", (ROOT / "README.md").read_text()) == table
+def test_readme_says_the_same_of_each_version_and_machine_as_the_table() -> None:
+    lines = re.findall(r"^(3\.\d+) x86_64:(\w+) aarch64:(\w+)$", (ROOT / ".ci/pythons.txt").read_text(), re.M)
+    rows = re.findall(r"^\| (CPython|Linux \w+) \|(.*)\|$", (ROOT / "README.md").read_text(), re.M)
+    said = [[cell.strip() for cell in cells.split("|")] for _name, cells in rows]
+    assert [name for name, _cells in rows] == ["CPython", "Linux x86_64", "Linux aarch64"]
+    assert list(zip(*said, strict=True)) == lines
+
+
+def test_make_install_builds_for_this_machine_alone_and_make_aarch64_runs_the_wheel_it_builds(tmp_path: Path) -> None:
+    assert re.findall(r"dist\.py (?:.*)--machine (\S+)", dry_run("install", tmp_path / "venv")) == ["$(uname"]
+    built, run = re.findall(r"\.ci/(?:dist|aarch64)\.py (.*)", dry_run("aarch64", tmp_path / "venv"))
+    assert "--machine aarch64 --only 3.11" in built
+    assert "--python 3.11" in run
 
 
 def test_readme_names_every_extra_and_the_default_data_directory() -> None:
