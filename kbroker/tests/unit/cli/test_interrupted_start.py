@@ -1,4 +1,4 @@
-"""Ctrl-C before a broker is ready: the process ends soon and prints no traceback."""
+"""Ctrl-C before a broker is ready, and a second one while it stops: the process ends soon, without a traceback."""
 
 import re
 import signal
@@ -41,6 +41,16 @@ start.START_GRACE_S = 0.05
 sys.argv[0] = "kbroker"
 """
 
+STOP_FOR_EVER = """
+import sys, threading
+from kbroker.broker import Broker
+def stop(broker):
+    print("stopping", flush=True)
+    threading.Event().wait()
+Broker.stop = stop
+sys.argv[0] = "kbroker"
+"""
+
 
 @pytest.mark.parametrize(
     ("way_in", "at"),
@@ -80,3 +90,19 @@ def test_a_signal_during_a_long_recovery_ends_the_start_with_one_sentence(sign: 
             process.kill()
     assert process.returncode == 1
     assert errors == "kbroker: The start was interrupted; the next start begins with recovery.\n"
+
+
+def test_a_second_ctrl_c_ends_a_stop_that_takes_long(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STOP_FOR_EVER + CONSOLE_SCRIPT, "start", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--data-dir", str(tmp_path / "data")], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("kbroker is ready")
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == "stopping\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=10) == -signal.SIGINT
+        finally:
+            process.kill()
