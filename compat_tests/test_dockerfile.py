@@ -98,7 +98,7 @@ def test_builder_stage_installs_a_compiler_and_the_image_exposes_the_port_it_lis
     assert image.packages == []
     version = re.search(r"^ARG PYTHON=(.*)$", text, re.M)
     assert version is not None
-    assert f"\n{version[1]} tested\n" in (CHECKOUT / ".ci" / "pythons.txt").read_text()
+    assert f"\n{version[1]} x86_64:tested " in (CHECKOUT / ".ci" / "pythons.txt").read_text()
     assert image.environment["KAFKA_LISTENERS"] == ",".join(f"PLAINTEXT://0.0.0.0:{port}" for port in image.ports)
 
 
