@@ -11,6 +11,7 @@ import argparse
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 INSTALLED = Path(__file__).with_name("installed.py").resolve()
@@ -49,11 +50,16 @@ def main() -> None:
     tag = "cp" + version.replace(".", "")
     (wheel,) = (root / "dist").glob(f"kbroker-*-{tag}-{tag}-manylinux*_x86_64.whl")
     (from_sdist,) = (root / "build" / "dist" / f"source-{version}").rglob(f"kbroker-*-{tag}-{tag}-linux_x86_64.whl")
-    print(f"wheel {wheel.name}, no compiler", flush=True)
-    try_out(wheel, place / "wheel", failing_compilers(place / "stubs"), "--only-binary", ":all:")
     package = sdist if options.compile else from_sdist
-    print(f"sdist {sdist.name}: {package.name}", flush=True)
-    try_out(package, place / "sdist", dict(os.environ))
+    print(f"wheel {wheel.name}, no compiler\nsdist {sdist.name}: {package.name}", flush=True)
+    no_compiler = failing_compilers(place / "stubs")
+    with ThreadPoolExecutor() as pool:
+        runs = [
+            pool.submit(try_out, wheel, place / "wheel", no_compiler, "--only-binary", ":all:"),
+            pool.submit(try_out, package, place / "sdist", dict(os.environ)),
+        ]
+    for run in runs:
+        run.result()
 
 
 if __name__ == "__main__":
