@@ -175,7 +175,7 @@ broker = kbroker.Broker().start()
 
 def work():
     threading.main_thread().join()
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     for created in admin.create_topics([NewTopic("late", 3)]).values():
         created.result(20)
     print("created")
