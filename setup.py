@@ -95,6 +95,8 @@ COMPILE = ["-O2", "-g0", "-std=gnu11", "-fno-strict-aliasing", "-Wall", "-Wno-un
 SANITIZE = ["-fsanitize=address,undefined"] if os.environ.get("KBROKER_SANITIZE") else []
 if SANITIZE:
     COMPILE += ["-O1", "-g", *SANITIZE, "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
+if os.environ.get("KBROKER_PORTABLE"):  # on Linux, the system calls that macOS gets: see kbroker/_core/c/platform.h
+    COMPILE += ["-DKBROKER_PORTABLE=1"]
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": False,

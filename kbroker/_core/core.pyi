@@ -6,6 +6,7 @@ from kbroker._core.views import ViewHandle
 
 CLOSE_REASON_NAMES: Final[tuple[str, ...]]
 EVENT_NAMES: Final[tuple[str, ...]]
+IS_PORTABLE_BUILD: Final[bool]
 
 class Counters(TypedDict):
     connections_open: int

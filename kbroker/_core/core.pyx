@@ -9,6 +9,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from kbroker._core.api.request cimport ApiTable
+from kbroker._core.c.platform cimport LINUX_CALLS
 from kbroker._core.c.prelude cimport full_fence, load_counter, load_int32, store_int32
 from kbroker._core.clock cimport BrokerClock, mono_us
 from kbroker._core.fetch_session cimport sessions_count, sessions_create, sessions_destroy
@@ -80,6 +81,8 @@ CLOSE_REASON_NAMES = (
     "peer_closed", "peer_reset", "frame_size", "refused_request", "by_control", "idle", "too_many_from_address",
     "drained", "stopped", "out_of_memory", "unsendable", "memory_short",
 )
+# Whether the build avoids Linux's own system calls (c/platform.h).
+IS_PORTABLE_BUILD = not LINUX_CALLS
 EVENT_NAMES = ("closed", "refused", "accept_paused")
 
 
@@ -139,7 +142,7 @@ cdef class Core:
         self.s.node_id = node_id
         self.s.request_max_bytes = socket_request_max_bytes
         self.s.idle_max_ms = 1 if max_idle_ms == 0 else max_idle_ms      # what is busy now is not idle within this turn
-        self.s.portable = portable
+        self.s.portable = portable or not LINUX_CALLS
         self.s.fetch_max_bytes = fetch_max_bytes
         self.s.force_fallback_codecs = force_fallback_codecs
         self.s.regular_count = network_threads
@@ -155,12 +158,12 @@ cdef class Core:
         pthread_mutex_init(&self.s.apis_lock, NULL)
         warmer_open(&self.s.warmer, tell_warmed, &self.s)
         self._opened = True
-        cdef int failed = mailbox_open(&self.s.mailbox, mailbox_slots, mailbox_max_bytes, portable)
+        cdef int failed = mailbox_open(&self.s.mailbox, mailbox_slots, mailbox_max_bytes, self.s.portable)
         failed = events_open(&self.s.events) or failed
         failed = admission_open(&self.s.admission, max_connections, max_connections_per_ip, max_connection_creation_rate) or failed
         for host, own_max in per_ip_overrides:
             failed = self._override(host, own_max) or failed
-        failed = bell_open(&self.s.emptied, portable) or failed
+        failed = bell_open(&self.s.emptied, self.s.portable) or failed
         self.s.loops = <Loop **> calloc(network_threads, sizeof(Loop *))
         self.s.sessions = sessions_create(fetch_sessions_max)
         if self.s.loops == NULL or self.s.sessions == NULL:

@@ -7,14 +7,10 @@ from posix.uio cimport iovec
 
 from kbroker._core.api.request cimport Outcome, Request
 from kbroker._core.c.prelude cimport load_int64
+from kbroker._core.c.sockets cimport SEND_QUIETLY, recv, send
 from kbroker._core.core cimport Core
 from kbroker._core.net.egress cimport Transform
 from kbroker._core.wire.chain cimport Chain
-
-cdef extern from "<sys/socket.h>" nogil:
-    ssize_t recv(int fd, void *into, size_t length, int flags) noexcept
-    ssize_t send(int fd, const void *data, size_t length, int flags) noexcept
-    int MSG_NOSIGNAL
 
 cdef enum:
     BLOCK_BYTES = 1000
@@ -98,7 +94,7 @@ cdef ssize_t send_masked(void *state, int fd, const iovec *runs, int count) noex
     cdef size_t i
     for i in range(length):
         block[i] = data[i] ^ m.mask.mask
-    return send(fd, block, length, MSG_NOSIGNAL)
+    return send(fd, block, length, SEND_QUIETLY)
 
 
 cdef class ProbeCore(Core):

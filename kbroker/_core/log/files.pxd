@@ -34,7 +34,7 @@ cdef enum Access:
     CREATE_EMPTY = 3               # made when it is missing, emptied when it is not
 
 cdef int open_file(const char *path, Access access) noexcept nogil              # every descriptor is close-on-exec
-cdef int open_memory() noexcept nogil                                           # a file without a name
+cdef int open_memory() noexcept nogil                                           # a file without a name, in memory on Linux
 cdef void close_file(int fd) noexcept nogil
 cdef int64_t read_at(int fd, void *data, int64_t length, int64_t position) noexcept nogil   # short only at the end
 cdef int write_at(int fd, const void *data, int64_t length, int64_t position) noexcept nogil
@@ -55,7 +55,7 @@ cdef int rename_path(const char *old, const char *new) noexcept nogil
 cdef uint8_t *read_whole(const char *path, int64_t limit, int64_t *length) noexcept nogil
 # Written beside and renamed into place, so that a reader sees the old content or the new, never a part.
 cdef int replace_file(const char *path, const void *data, int64_t length) noexcept nogil
-cdef int path_of_descriptor(char *out, int fd) noexcept nogil                                # what it leads to; -ENOENT elsewhere than Linux
+cdef int path_of_descriptor(char *out, int fd) noexcept nogil                                # what it leads to; -ENOSYS where the system cannot tell
 cdef int path_in(char *out, const char *directory, const char *name) noexcept nogil          # -ENAMETOOLONG
 cdef int path_of_segment(char *out, const char *directory, int64_t base_offset, const char *suffix) noexcept nogil
 # With what a name may end in behind its suffix: "", .cleaned, .swap, .deleted.

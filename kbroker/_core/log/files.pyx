@@ -8,35 +8,11 @@ from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR, O_TRUNC
 from posix.fcntl cimport open as system_open
 from posix.stat cimport S_ISDIR, S_ISREG, fstat, stat, struct_stat
 from posix.uio cimport iovec, pwritev
-from posix.unistd cimport close, fsync, ftruncate, pread, pwrite, readlink, rmdir, unlink
+from posix.unistd cimport close, ftruncate, pread, pwrite, rmdir, unlink
 
-cdef extern from *:
-    """
-    #include <fcntl.h>
-    #ifdef __linux__
-    #include <sys/mman.h>
-    #include <unistd.h>
-    #include <sys/syscall.h>
-    static int kb_open_memory(void) { return (int) syscall(SYS_memfd_create, "kbroker-segment", 1U /* MFD_CLOEXEC */); }
-    #ifndef FALLOC_FL_KEEP_SIZE
-    #define FALLOC_FL_KEEP_SIZE 1
-    #endif
-    static int kb_reserve(int fd, long long start, long long length) { return (int) syscall(SYS_fallocate, fd, FALLOC_FL_KEEP_SIZE, start, length); }
-    #else
-    #include <stdlib.h>
-    #include <unistd.h>
-    static int kb_open_memory(void) {
-        char name[] = "/tmp/kbroker-segment-XXXXXX";
-        int fd = mkstemp(name);
-        if (fd >= 0) { unlink(name); fcntl(fd, F_SETFD, FD_CLOEXEC); }
-        return fd;
-    }
-    static int kb_reserve(int fd, long long start, long long length) { (void) fd; (void) start; (void) length; return 0; }
-    #endif
-    """
-    enum: O_CLOEXEC
-    int kb_open_memory() nogil
-    int kb_reserve(int fd, long long start, long long length) nogil
+from kbroker._core.c.filesystem cimport (
+    O_CLOEXEC, modified_ms_of, open_nameless, path_of, reserve_blocks, system_sync,
+)
 
 
 cdef inline int failure() noexcept nogil:
@@ -60,7 +36,7 @@ cdef int open_file(const char *path, Access access) noexcept nogil:
 
 
 cdef int open_memory() noexcept nogil:
-    cdef int fd = kb_open_memory()
+    cdef int fd = open_nameless()
     return fd if fd >= 0 else failure()
 
 
@@ -128,11 +104,11 @@ cdef int cut_file(int fd, int64_t length) noexcept nogil:
 
 
 cdef int reserve_file(int fd, int64_t start, int64_t length) noexcept nogil:
-    return 0 if kb_reserve(fd, start, length) == 0 else failure()
+    return 0 if reserve_blocks(fd, start, length) == 0 else failure()
 
 
 cdef int sync_file(int fd) noexcept nogil:
-    while fsync(fd) != 0:
+    while system_sync(fd) != 0:
         if errno != EINTR:
             return failure()
     return 0
@@ -164,7 +140,7 @@ cdef int64_t modified_ms(int fd, const char *path) noexcept nogil:
     cdef struct_stat s
     if (fstat(fd, &s) if fd >= 0 else stat(path, &s)) != 0:
         return failure()
-    return <int64_t> s.st_mtim.tv_sec * 1000 + s.st_mtim.tv_nsec // 1000000
+    return modified_ms_of(&s)
 
 
 cdef int remove_path(const char *path) noexcept nogil:
@@ -235,14 +211,7 @@ cdef int replace_file(const char *path, const void *data, int64_t length) noexce
 
 
 cdef int path_of_descriptor(char *out, int fd) noexcept nogil:
-    cdef char link[64]
-    cdef ssize_t n
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd)
-    n = readlink(link, out, PATH_BYTES - 1)
-    if n < 0:
-        return failure()
-    out[n] = 0
-    return 0
+    return 0 if path_of(fd, out, PATH_BYTES) == 0 else failure()
 
 
 cdef int path_in(char *out, const char *directory, const char *name) noexcept nogil:

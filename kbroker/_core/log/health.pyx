@@ -7,12 +7,7 @@ from libc.string cimport strdup
 from posix.unistd cimport close, write
 
 from kbroker._core.c.prelude cimport raise_flag, release_count, retain_count, store_int32
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_CLOEXEC, O_NONBLOCK
-
-cdef extern from "<unistd.h>" nogil:
-    int pipe2(int *ends, int flags) noexcept
+from kbroker._core.c.readiness cimport open_pipe
 
 
 cdef int health_new(HealthState **out) noexcept nogil:
@@ -20,7 +15,7 @@ cdef int health_new(HealthState **out) noexcept nogil:
     cdef HealthState *h = <HealthState *> calloc(1, sizeof(HealthState))
     if h == NULL:
         return -ENOMEM
-    if pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0:
+    if open_pipe(ends) != 0:
         free(h)
         return -errno
     h.references = 1

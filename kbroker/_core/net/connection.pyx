@@ -6,6 +6,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
 from kbroker._core.c.prelude cimport KB_ASSERT
+from kbroker._core.c.sockets cimport recv
 from kbroker._core.limits cimport (
     CONNECTION_BUFFER_FIRST_BYTES,
     LARGE_BUFFER_FIRST_BYTES,
@@ -25,9 +26,6 @@ from kbroker._core.net.budget cimport (
     budget_take,
 )
 from kbroker._core.wire.cursor cimport load_be32
-
-cdef extern from "<sys/socket.h>" nogil:
-    ssize_t recv(int fd, void *into, size_t length, int flags) noexcept
 
 
 cdef int receiver_open(Receiver *r, Budget *budget, int64_t frame_max) noexcept nogil:

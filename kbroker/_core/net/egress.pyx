@@ -3,36 +3,14 @@ from libc.errno cimport EAGAIN, EINTR, EINVAL, EIO, ENODEV, ENOSYS, ENXIO, ESTAL
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
-from posix.types cimport off_t
 from posix.uio cimport iovec
 from posix.unistd cimport pread
 
+from kbroker._core.c.filesystem cimport pread_resident
+from kbroker._core.c.sockets cimport SEND_MORE, SEND_QUIETLY, cork, msghdr, send_file, sendmsg
 from kbroker._core.limits cimport CHAIN_POOL, COPY_SLICE_BYTES, IOV_PIECES, SENDFILE_CHUNK_BYTES, SMALL_SLICE_BYTES
-from kbroker._core.net.warmer cimport is_resident, pread_resident
+from kbroker._core.net.warmer cimport is_resident
 from kbroker._core.wire.chain cimport Chain, Piece, chain_clear, chain_free
-
-cdef extern from "<sys/socket.h>" nogil:
-    cdef struct msghdr:
-        iovec *msg_iov
-        size_t msg_iovlen
-    ssize_t sendmsg(int fd, const msghdr *message, int flags) noexcept
-    int MSG_NOSIGNAL, MSG_MORE
-
-    int setsockopt(int fd, int level, int name, const void *value, unsigned int length) noexcept
-
-cdef extern from *:
-    """
-    #include <netinet/in.h>
-    #include <netinet/tcp.h>
-    #ifndef TCP_CORK
-    #define TCP_CORK -1            /* elsewhere than Linux: the call fails, and nothing depends on it */
-    #endif
-    """
-    enum: IPPROTO_TCP
-    enum: TCP_CORK
-
-cdef extern from "<sys/sendfile.h>" nogil:
-    ssize_t sendfile(int out_fd, int in_fd, off_t *offset, size_t count) noexcept
 
 
 cdef void egress_close(Egress *e) noexcept nogil:
@@ -140,7 +118,7 @@ cdef ssize_t send_runs(Outflow *o, Egress *e, int fd, const Transform *t, void *
     cdef int64_t length
     cdef int64_t copied = 0
     cdef int count = 0
-    cdef int flags = MSG_NOSIGNAL
+    cdef int flags = SEND_QUIETLY
     asked[0] = 0
     while c != NULL and count < IOV_PIECES:
         if i == c.piece_count:
@@ -154,7 +132,7 @@ cdef ssize_t send_runs(Outflow *o, Egress *e, int fd, const Transform *t, void *
         else:
             if piece.length > SMALL_SLICE_BYTES or copied + length > COPY_SLICE_BYTES or not make_scratch(e):
                 # The slice follows at once: let the header wait for it instead of leaving in a packet of its own.
-                flags |= MSG_MORE
+                flags |= SEND_MORE
                 break
             if pread_resident(piece.fd, e.scratch + copied, length, piece.start + skip) != length:
                 break                        # cold or broken: it is next, and looked at by itself
@@ -193,19 +171,18 @@ cdef ssize_t send_copy(Egress *e, int fd, const Transform *t, void *state, int f
     memset(&message, 0, sizeof(message))
     message.msg_iov = &run
     message.msg_iovlen = 1
-    return sendmsg(fd, &message, MSG_NOSIGNAL)
+    return sendmsg(fd, &message, SEND_QUIETLY)
 
 
 cdef ssize_t send_slice(Outflow *o, Egress *e, int fd, const Transform *t, void *state, int64_t budget) noexcept nogil:
     cdef Piece *piece = &o.first.pieces[o.first.next_piece]
     cdef int64_t position = piece.start + o.first.sent_in_piece
     cdef int64_t length = piece.length - o.first.sent_in_piece
-    cdef off_t at = position
     cdef ssize_t n
     if length > budget:
         length = budget
     if t == NULL and not e.portable:
-        n = sendfile(fd, piece.fd, &at, length)
+        n = send_file(fd, piece.fd, position, length)
         # A descriptor that cannot be spliced (some file systems) is copied.
         if n >= 0 or (errno != EINVAL and errno != ENOSYS):
             return n
@@ -221,10 +198,6 @@ cdef inline bint next_is_cold(const Outflow *o, int64_t budget) noexcept nogil:
     cdef const Piece *piece = &o.first.pieces[o.first.next_piece]
     cdef int64_t length = piece.length - o.first.sent_in_piece
     return not is_resident(piece.fd, piece.start + o.first.sent_in_piece, length if length < budget else budget)
-
-
-cdef inline void cork(int fd, int on) noexcept nogil:
-    setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof(on))
 
 
 cdef inline bint slice_is_followed(const Outflow *o) noexcept nogil:

@@ -4,30 +4,19 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
+from kbroker._core.c.sockets cimport (
+    AF_INET,
+    AF_INET6,
+    accept_socket,
+    sockaddr,
+    sockaddr_in,
+    sockaddr_in6,
+    sockaddr_storage,
+    socklen_t,
+)
 from kbroker._core.limits cimport CONNECTION_RATE_WINDOW_S
 from kbroker._core.partitions cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
 from kbroker._core.wire.cursor cimport load_be16
-
-cdef extern from "<sys/socket.h>" nogil:
-    cdef struct sockaddr:
-        unsigned short sa_family
-    cdef struct sockaddr_storage:
-        unsigned short ss_family
-    ctypedef unsigned int socklen_t
-    int accept4(int fd, sockaddr *address, socklen_t *length, int flags) noexcept
-    int SOCK_NONBLOCK, SOCK_CLOEXEC, AF_INET, AF_INET6
-
-cdef extern from "<netinet/in.h>" nogil:
-    cdef struct in_addr:
-        uint32_t s_addr
-    cdef struct sockaddr_in:
-        unsigned short sin_port
-        in_addr sin_addr
-    cdef struct in6_addr:
-        pass
-    cdef struct sockaddr_in6:
-        unsigned short sin6_port
-        in6_addr sin6_addr
 
 
 cdef void read_address(const sockaddr_storage *from_, Address *address) noexcept nogil:
@@ -56,7 +45,7 @@ cdef int accept_next(int listening_fd, Address *address) noexcept nogil:
     cdef socklen_t length = sizeof(from_)
     cdef int fd
     memset(&from_, 0, sizeof(from_))
-    fd = accept4(listening_fd, <sockaddr *> &from_, &length, SOCK_NONBLOCK | SOCK_CLOEXEC)
+    fd = accept_socket(listening_fd, <sockaddr *> &from_, &length)
     if fd < 0:
         return -errno
     read_address(&from_, address)

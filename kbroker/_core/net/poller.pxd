@@ -1,32 +1,15 @@
-# poller: which sockets have something for us. epoll, or poll(2) where a Core is asked to be portable; and the bell that wakes it.
+# poller: which sockets are ready, by epoll or, in a portable Core, by poll(2); and the bell that wakes it.
 # Owns        the epoll descriptor or the pollfd array; a bell owns its eventfd (or pipe).
 # Called by   net/loop, net/mailbox, core.
 # Threads     a Poller: its loop. bell_ring: any thread; bell_clear: the one that waits for it.
 # Returns     0 or a count, or -errno. Never raises, never takes the GIL.
 # Invariants  level-triggered: what is not consumed is reported again, so whoever will not read drops READABLE.
-#             GONE (both directions closed, or an error) is reported whatever the interest.
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+#             GONE (both directions closed, or an error) is reported whatever the interest; on macOS only with READABLE or WRITABLE.
+#             HALF (the peer will send nothing more) is reported with interest in READABLE or HALF. The portable build
+#             reports it with READABLE only, and only after everything that the peer sent has been read.
+from libc.stdint cimport int32_t, uint64_t
 
-cdef enum:
-    READABLE = 1
-    WRITABLE = 2
-    GONE = 4
-    HALF = 8                 # the peer has said its last word; told to those who read or ask for it
-
-cdef extern from "<sys/epoll.h>" nogil:
-    ctypedef union epoll_data_t:
-        uint64_t u64
-    cdef struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-
-cdef extern from "<poll.h>" nogil:
-    cdef struct pollfd:
-        int fd
-        short events
-        short revents
-    int poll(pollfd *fds, unsigned long count, int timeout_ms) noexcept
-    short POLLIN, POLLOUT, POLLERR, POLLHUP, POLLNVAL, POLLRDHUP
+from kbroker._core.c.readiness cimport GONE, HALF, POLLIN, READABLE, WRITABLE, epoll_event, poll, pollfd
 
 cdef struct Poller:
     bint portable

@@ -1,27 +1,25 @@
 # Level-triggered readiness in two dialects with one meaning.
 from libc.errno cimport EINTR, ENOMEM, errno
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from posix.unistd cimport close, read, write
 
+from kbroker._core.c.readiness cimport (
+    epoll_add,
+    epoll_change,
+    epoll_event,
+    epoll_key,
+    epoll_open,
+    epoll_remove,
+    epoll_result,
+    epoll_wait,
+    open_bell,
+    poll,
+    poll_interest,
+    poll_result,
+    pollfd,
+)
 from kbroker._core.limits cimport EPOLL_EVENTS
-
-cdef extern from "<sys/epoll.h>" nogil:
-    int epoll_create1(int flags) noexcept
-    int epoll_ctl(int epfd, int op, int fd, epoll_event *event) noexcept
-    int epoll_wait(int epfd, epoll_event *events, int count, int timeout_ms) noexcept
-    int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
-    uint32_t EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, EPOLLRDHUP
-
-cdef extern from "<sys/eventfd.h>" nogil:
-    int eventfd(unsigned int initial, int flags) noexcept
-    int EFD_CLOEXEC, EFD_NONBLOCK
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_CLOEXEC, O_NONBLOCK
-
-cdef extern from "<unistd.h>" nogil:
-    int pipe2(int *ends, int flags) noexcept
 
 
 cdef int poller_open(Poller *p, bint portable) noexcept nogil:
@@ -41,7 +39,7 @@ cdef int poller_open(Poller *p, bint portable) noexcept nogil:
     p.ready = <epoll_event *> calloc(EPOLL_EVENTS, sizeof(epoll_event))
     if p.ready == NULL:
         return -ENOMEM
-    p.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+    p.epoll_fd = epoll_open()
     return 0 if p.epoll_fd >= 0 else -errno
 
 
@@ -58,15 +56,6 @@ cdef void poller_close(Poller *p) noexcept nogil:
     p.keys = NULL
     p.place = NULL
     p.count = 0
-
-
-cdef inline short poll_events(int interest) noexcept nogil:
-    return <short> ((POLLIN | POLLRDHUP if interest & READABLE else 0) | (POLLRDHUP if interest & HALF else 0) | (POLLOUT if interest & WRITABLE else 0))
-
-
-cdef inline uint32_t epoll_events(int interest) noexcept nogil:
-    # A half-closed peer is news to those who read (they find the end of the stream behind the last bytes) or who ask.
-    return (EPOLLIN | EPOLLRDHUP if interest & READABLE else 0) | (EPOLLRDHUP if interest & HALF else 0) | (EPOLLOUT if interest & WRITABLE else 0)
 
 
 cdef int make_place(Poller *p, int fd) noexcept nogil:
@@ -98,18 +87,15 @@ cdef int make_place(Poller *p, int fd) noexcept nogil:
 
 
 cdef int poller_add(Poller *p, int fd, uint64_t key, int interest) noexcept nogil:
-    cdef epoll_event event
     cdef int failed
     if not p.portable:
-        event.events = epoll_events(interest)
-        event.data.u64 = key
-        return 0 if epoll_ctl(p.epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 else -errno
+        return 0 if epoll_add(p.epoll_fd, fd, key, interest) == 0 else -errno
     failed = make_place(p, fd)
     if failed:
         return failed
     p.place[fd] = p.count
     p.fds[p.count].fd = fd
-    p.fds[p.count].events = poll_events(interest)
+    p.fds[p.count].events = poll_interest(interest)
     p.fds[p.count].revents = 0
     p.keys[p.count] = key
     p.count += 1
@@ -117,21 +103,17 @@ cdef int poller_add(Poller *p, int fd, uint64_t key, int interest) noexcept nogi
 
 
 cdef int poller_change(Poller *p, int fd, uint64_t key, int interest) noexcept nogil:
-    cdef epoll_event event
     if not p.portable:
-        event.events = epoll_events(interest)
-        event.data.u64 = key
-        return 0 if epoll_ctl(p.epoll_fd, EPOLL_CTL_MOD, fd, &event) == 0 else -errno
-    p.fds[p.place[fd]].events = poll_events(interest)
+        return 0 if epoll_change(p.epoll_fd, fd, key, interest) == 0 else -errno
+    p.fds[p.place[fd]].events = poll_interest(interest)
     return 0
 
 
 cdef void poller_remove(Poller *p, int fd) noexcept nogil:
     # Said aloud even to epoll: a forked child may hold the same socket open, and then closing ours would not unregister it.
-    cdef epoll_event event
     cdef int32_t hole, last
     if not p.portable:
-        epoll_ctl(p.epoll_fd, EPOLL_CTL_DEL, fd, &event)
+        epoll_remove(p.epoll_fd, fd)
         return
     if fd >= p.place_capacity or p.place[fd] < 0:
         return
@@ -160,44 +142,31 @@ cdef int poller_wait(Poller *p, int timeout_ms) noexcept nogil:
 
 
 cdef bint poller_next(Poller *p, uint64_t *key, int *what) noexcept nogil:
-    cdef uint32_t events
-    cdef short revents
     if not p.portable:
         if p.at >= p.found:
             return False
-        events = p.ready[p.at].events
-        key[0] = p.ready[p.at].data.u64
+        key[0] = epoll_key(&p.ready[p.at])
+        what[0] = epoll_result(&p.ready[p.at])
         p.at += 1
-        what[0] = ((READABLE if events & (EPOLLIN | EPOLLRDHUP) else 0) | (WRITABLE if events & EPOLLOUT else 0)
-                   | (GONE if events & (EPOLLERR | EPOLLHUP) else 0) | (HALF if events & EPOLLRDHUP else 0))
         return True
     while p.found > 0 and p.at < p.count:
-        revents = p.fds[p.at].revents
-        p.fds[p.at].revents = 0
-        key[0] = p.keys[p.at]
-        p.at += 1
-        if revents:
+        if p.fds[p.at].revents:
+            key[0] = p.keys[p.at]
+            what[0] = poll_result(&p.fds[p.at])
+            p.fds[p.at].revents = 0
+            p.at += 1
             p.found -= 1
-            what[0] = ((READABLE if revents & (POLLIN | POLLRDHUP) else 0) | (WRITABLE if revents & POLLOUT else 0)
-                       | (GONE if revents & (POLLERR | POLLHUP | POLLNVAL) else 0)
-                       | (HALF if revents & POLLRDHUP else 0))
             return True
+        p.at += 1
     return False
 
 
 cdef int bell_open(Bell *b, bint portable) noexcept nogil:
     cdef int ends[2]
-    b.wait_fd = -1
-    b.ring_fd = -1
-    if not portable:
-        b.wait_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
-        b.ring_fd = b.wait_fd
-        return 0 if b.wait_fd >= 0 else -errno
-    if pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0:
-        return -errno
-    b.wait_fd = ends[0]
-    b.ring_fd = ends[1]
-    return 0
+    cdef int failed = open_bell(ends, portable)
+    b.wait_fd = ends[0] if failed == 0 else -1
+    b.ring_fd = ends[1] if failed == 0 else -1
+    return 0 if failed == 0 else -errno
 
 
 cdef void bell_close(Bell *b) noexcept nogil:

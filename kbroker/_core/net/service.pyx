@@ -9,6 +9,7 @@ from kbroker._core.api.dispatch cimport dispatch
 from kbroker._core.api.produce cimport Held, Run, run_settle
 from kbroker._core.api.request cimport CLOSE, HELD, PARKED, POST, READY, Outcome, Peer, Request
 from kbroker._core.c.prelude cimport KB_ASSERT, store_int32
+from kbroker._core.c.sockets cimport SHUT_WR, recv, shutdown, unread_bytes, unsent_bytes
 from kbroker._core.limits cimport (
     CONNECTION_BUFFER_FIRST_BYTES,
     EVENT_TEXT_BYTES,
@@ -77,15 +78,6 @@ from kbroker._core.partitions cimport view_acquire
 from kbroker._core.purgatory cimport purgatory_forget, purgatory_hasten
 from kbroker._core.wire.chain cimport Chain, Piece
 from kbroker._core.wire.cursor cimport load_be16, load_be32
-
-cdef extern from "<sys/socket.h>" nogil:
-    ssize_t recv(int fd, void *into, size_t length, int flags) noexcept
-    int shutdown(int fd, int how) noexcept
-    int SHUT_WR
-
-cdef extern from "<sys/ioctl.h>" nogil:
-    int ioctl(int fd, unsigned long what, int *count) noexcept
-    unsigned long FIONREAD, TIOCOUTQ
 
 cdef enum:
     PRODUCE_KEY = 0
@@ -241,19 +233,14 @@ cdef void service_finish(Loop *l, Connection *c, int reason, const char *text) n
     c.close_reason = reason
 
 
-cdef inline int asked(int fd, unsigned long what) noexcept nogil:
-    cdef int count = 0
-    return count if ioctl(fd, what, &count) == 0 else 0
-
-
 cdef bint service_has_unread(const Connection *c) noexcept nogil:
-    return hidden_bytes(c) > 0 or asked(c.fd, FIONREAD) > 0
+    return hidden_bytes(c) > 0 or unread_bytes(c.fd) > 0
 
 
 cdef void part(Loop *l, Connection *c, int reason) noexcept nogil:
     # Everything is sent. To close a socket with bytes unread is to reset it, and what the client has not received by then is
     # lost. So whoever sent more than we answer, and has not received all we sent, is parted from gently.
-    if asked(c.fd, TIOCOUTQ) == 0 or (c.filled == c.start and asked(c.fd, FIONREAD) == 0):
+    if unsent_bytes(c.fd) == 0 or (c.filled == c.start and unread_bytes(c.fd) == 0):
         service_close(l, c, reason)
         return
     connection_keep(c, &l.receiver, NULL, 0)
@@ -274,7 +261,7 @@ cdef void go_on_parting(Loop *l, Connection *c) noexcept nogil:
     while n > 0 and thrown < RECEIVE_BYTES_PER_TURN:
         n = recv(c.fd, l.receiver.chunk, RECEIVE_CHUNK_BYTES, 0)
         thrown += n
-    if n == 0 or (n < 0 and errno != EAGAIN and errno != EINTR) or asked(c.fd, TIOCOUTQ) == 0 \
+    if n == 0 or (n < 0 and errno != EAGAIN and errno != EINTR) or unsent_bytes(c.fd) == 0 \
             or l.now_ms - c.begun_ms >= PARTING_MS:
         service_close(l, c, c.close_reason)
     elif c.muted_until_ms == 0:

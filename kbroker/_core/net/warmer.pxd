@@ -36,8 +36,6 @@ cdef struct Warmer:
     void (*done)(void *context, const Errand *errand) noexcept nogil
 
 cdef bint is_resident(int fd, int64_t position, int64_t length) noexcept nogil     # also where it cannot be known
-# As pread, but -1 with EAGAIN instead of waiting for a disk; where that cannot be asked for, it waits.
-cdef ssize_t pread_resident(int fd, uint8_t *into, int64_t length, int64_t position) noexcept nogil
 
 cdef void warmer_open(Warmer *w, void (*done)(void *context, const Errand *errand) noexcept nogil, void *context) noexcept nogil
 cdef void warmer_close(Warmer *w) noexcept nogil

@@ -3,10 +3,11 @@ from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
-from posix.types cimport off_t
-from posix.uio cimport iovec
 from posix.unistd cimport close, pread
 
+from kbroker._core.c.filesystem cimport (
+    F_DUPFD_CLOEXEC, cached_pages, fcntl, page_bytes, pread_resident, read_ahead,
+)
 from kbroker._core.limits cimport WARM_BYTES_AT_ONCE, WARM_ERRANDS
 from kbroker._core.partitions cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
 
@@ -25,61 +26,14 @@ cdef extern from "<signal.h>" nogil:
     int pthread_sigmask(int how, const sigset_t *set, sigset_t *old) noexcept
     int SIG_BLOCK
 
-cdef extern from "<fcntl.h>" nogil:
-    int fcntl(int fd, int command, ...) noexcept
-    int posix_fadvise(int fd, off_t position, off_t length, int advice) noexcept
-    int F_DUPFD_CLOEXEC, POSIX_FADV_WILLNEED
-
-cdef extern from *:
-    """
-    #include <errno.h>
-    #include <stdint.h>
-    #include <sys/syscall.h>
-    #include <sys/uio.h>
-    #include <unistd.h>
-
-    /* cachestat (Linux 6.5) says how many pages of a range are cached; -1 where the kernel or the file cannot tell. */
-    static inline int64_t kb_cached_pages(int fd, int64_t position, int64_t length) {
-    #if defined(__linux__)
-    #ifndef SYS_cachestat
-    #define SYS_cachestat 451
-    #endif
-        struct { uint64_t off, len; } range = { (uint64_t) position, (uint64_t) length };
-        struct { uint64_t cached, dirty, writeback, evicted, recently_evicted; } found;
-        if (syscall(SYS_cachestat, fd, &range, &found, 0) == 0)
-            return (int64_t) found.cached;
-    #endif
-        return -1;
-    }
-
-    static inline ssize_t kb_pread_resident(int fd, void *into, size_t length, off_t position) {
-    #ifdef RWF_NOWAIT
-        struct iovec run = { into, length };
-        ssize_t n = preadv2(fd, &run, 1, position, RWF_NOWAIT);
-        if (n >= 0 || errno == EAGAIN)
-            return n;
-    #endif
-        return pread(fd, into, length, position);
-    }
-    """
-    int64_t kb_cached_pages(int fd, int64_t position, int64_t length) noexcept nogil
-    ssize_t kb_pread_resident(int fd, void *into, size_t length, off_t position) noexcept nogil
-
-cdef extern from "<unistd.h>" nogil:
-    int getpagesize() noexcept
-
 
 cdef bint is_resident(int fd, int64_t position, int64_t length) noexcept nogil:
     cdef uint8_t one
-    cdef int64_t page = getpagesize()
-    cdef int64_t cached = kb_cached_pages(fd, position, length)
+    cdef int64_t page = page_bytes()
+    cdef int64_t cached = cached_pages(fd, position, length)
     if cached >= 0:
         return cached > (position + length - 1) // page - position // page
-    return kb_pread_resident(fd, &one, 1, position) >= 0 or errno != EAGAIN
-
-
-cdef ssize_t pread_resident(int fd, uint8_t *into, int64_t length, int64_t position) noexcept nogil:
-    return kb_pread_resident(fd, into, length, position)
+    return pread_resident(fd, &one, 1, position) >= 0 or errno != EAGAIN
 
 
 cdef void warmer_open(Warmer *w, void (*done)(void *context, const Errand *errand) noexcept nogil, void *context) noexcept nogil:
@@ -151,7 +105,7 @@ cdef void warm(Warmer *w, const Errand *errand) noexcept nogil:
         n = pread(errand.fd, w.scratch, min(end - at, <int64_t> WARM_BYTES_AT_ONCE), at)
         at += n
     # A reader of cold data goes on reading it.
-    posix_fadvise(errand.fd, end, errand.length, POSIX_FADV_WILLNEED)
+    read_ahead(errand.fd, end, errand.length)
 
 
 cdef void *run(void *argument) noexcept nogil:

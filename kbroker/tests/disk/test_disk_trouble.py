@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from kbroker._core.core import IS_PORTABLE_BUILD
 from kbroker.protocol.messages import ListOffsetsRequest
 from kbroker.tests.disk.asking import (
     LEADER_NOT_AVAILABLE,
@@ -246,7 +247,8 @@ def test_a_reply_whose_bytes_cannot_be_read(disk: Start, two: list[Path], size: 
     with Connection(scene.broker.port) as reader, pytest.raises((AssertionError, ConnectionError)):
         fetch(reader, "t", scene.failing)  # its beginning may be on the way already
     scene.must_be_offline()
-    assert f"{bad}{0:020d}.log" in scene.broker.lines(OFFLINE)[0]["reason"]
+    if not IS_PORTABLE_BUILD:  # only Linux's and macOS's own calls tell a descriptor's path
+        assert f"{bad}{0:020d}.log" in scene.broker.lines(OFFLINE)[0]["reason"]
     scene.broker.orders()
     scene.must_come_back(disk)
 

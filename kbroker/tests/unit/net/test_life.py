@@ -91,6 +91,20 @@ def test_a_reset_connection_is_dropped_with_its_request(house: House) -> None:
     assert receive_frame(following) == b"mine"
 
 
+def test_a_reset_is_noticed_while_a_further_request_waits_to_be_read(house: House) -> None:
+    core, port = house.core()
+    client = house.connect(port)
+    client.sendall(request(1))
+    take_one(core)
+    before = core.counters()["turns"]
+    client.sendall(request(2))
+    eventually(lambda: core.counters()["turns"] > before)  # from then on the loop does not wait for bytes to read
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    eventually(lambda: core.counters()["connections_open"] == 0)
+    assert core.counters()["connections_closed"]["peer_reset"] == 1
+
+
 def test_a_drain_finishes_what_was_begun(house: House) -> None:
     core, port = house.core(network_threads=2)
     busy, *idle = (house.connect(port) for _ in range(4))  # two on each thread: both threads have one to close
