@@ -78,7 +78,6 @@ class PatientSelector(selectors.DefaultSelector):
 
 def processors() -> int:
     """Those that this process may run on."""
-    try:
+    if hasattr(os, "sched_getaffinity"):  # Linux
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # elsewhere than on Linux
-        return os.cpu_count() or 1
+    return os.cpu_count() or 1

@@ -19,6 +19,7 @@ import json
 import os
 import re
 import struct
+import sys
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -226,20 +227,32 @@ def _lock_exclusively(descriptor: int) -> None:
 
     An ordinary fcntl lock would not do: it is the process's, and closing any descriptor of the file gives it up.
     """
-    if hasattr(fcntl, "F_OFD_SETLK"):
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-    else:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _set_lock(descriptor, fcntl.F_WRLCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def unlock(descriptor: int) -> None:
     """Unlocks the file, then closes it: a forked process may hold a copy of the descriptor, and with it the lock."""
     with contextlib.suppress(OSError):
-        if hasattr(fcntl, "F_OFD_SETLK"):
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
-        else:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        _set_lock(descriptor, fcntl.F_UNLCK, fcntl.LOCK_UN)
     os.close(descriptor)
+
+
+def _set_lock(descriptor: int, kind: int, flock_operation: int) -> None:
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, flock_of(kind))
+            return
+        except OSError as problem:
+            if problem.errno != errno.EINVAL:  # the kernel is older than the headers of this CPython
+                raise
+    fcntl.flock(descriptor, flock_operation)
+
+
+def flock_of(kind: int, platform: str = sys.platform) -> bytes:
+    """Returns C's `struct flock` for a lock of the whole file. The order of its fields differs on macOS."""
+    if platform == "darwin":
+        return struct.pack("qqihh", 0, 0, 0, kind, os.SEEK_SET)  # l_start, l_len, l_pid, l_type, l_whence
+    return struct.pack("hhqqi", kind, os.SEEK_SET, 0, 0, 0)  # l_type, l_whence, l_start, l_len, l_pid
 
 
 def admit(path: Path, lock: int, meta: MetaProperties | None, node_id: int, cluster_id: str) -> LogDir:

@@ -6,7 +6,8 @@ import contextlib
 import socket
 
 # A peer that vanished without a word is asked after five minutes of silence, and given up two minutes later.
-KEEP_ALIVE = {"TCP_KEEPIDLE": 300, "TCP_KEEPINTVL": 30, "TCP_KEEPCNT": 4}
+# Names that a system does not have are skipped: TCP_KEEPALIVE is what macOS calls TCP_KEEPIDLE.
+KEEP_ALIVE = {"TCP_KEEPIDLE": 300, "TCP_KEEPALIVE": 300, "TCP_KEEPINTVL": 30, "TCP_KEEPCNT": 4}
 
 
 def bind_socket(host: str, port: int, backlog: int, receive_buffer_bytes: int, send_buffer_bytes: int) -> socket.socket:

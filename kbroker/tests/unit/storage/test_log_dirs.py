@@ -1,5 +1,7 @@
+import errno
 import json
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from kbroker.storage.identity import (
     read_meta,
     write_meta,
 )
+from kbroker.storage.log_dir import flock_of
 from kbroker.storage.log_dirs import LogDirs
 from kbroker.storage.strays import sort_out
 
@@ -386,3 +389,23 @@ def test_a_new_volume_or_a_killed_first_start_is_formatted(tmp_path: Path, name:
     dirs = open_dirs(tmp_path)
     assert dirs.dirs[0].formatted
     dirs.release()
+
+
+def test_a_lock_of_the_whole_file_is_packed_in_the_platforms_order_of_fields() -> None:
+    linux, macos = flock_of(3, "linux"), flock_of(3, "darwin")  # struct flock of each system's <fcntl.h>
+    assert linux == struct.pack("<h", 3) + bytes(26)
+    assert macos == bytes(20) + struct.pack("<h", 3) + bytes(2)
+
+
+def test_a_kernel_without_locks_of_open_files_still_keeps_a_second_broker_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown_command(*arguments: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr("fcntl.fcntl", unknown_command)
+    first = open_dirs(tmp_path / "d")
+    with pytest.raises(DataDirectoryError, match="in use by another broker"):
+        open_dirs(tmp_path / "d")
+    first.release()
+    open_dirs(tmp_path / "d").release()
