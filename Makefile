@@ -53,6 +53,7 @@ test:            ## everything: build, lint, unit, compat, Spark, short campaign
 	$(call layer,install in an empty environment,$(MAKE) --no-print-directory install)
 	$(call layer,lint (ruff and mypy),$(MAKE) --no-print-directory lint)
 	$(call layer,unit and property,$(MAKE) --no-print-directory unit)
+	$(call layer,portable build,$(MAKE) --no-print-directory portable-short)
 	$(call layer,compat (real clients and Apache),$(MAKE) --no-print-directory compat)
 	$(call layer,spark,$(MAKE) --no-print-directory spark)
 	$(call layer,campaigns (fuzz, crash, groups, transactions),$(MAKE) --no-print-directory campaigns)
@@ -115,6 +116,22 @@ sanitize: build  ## INPUTS=… for the parsers and FRAMES=… through sockets, u
 
 embedding: build ## BROKERS=… in one process, then COMBINATIONS=… of hosts that fork, spawn and die (SEED=…)
 	$(PY) -m bench.campaigns.embedding --brokers $(or $(BROKERS),1000) --combinations $(or $(COMBINATIONS),200) $(if $(SEED),--seed $(SEED))
+
+# Tests that read the checkout itself (its git index, its packages) say nothing about the core and are left out.
+PORTABLE = cd build/portable && .venv/bin/python -m
+PORTABLE_PYTEST = $(PORTABLE) pytest -p no:cacheprovider --ignore kbroker/tests/test_tidy.py --ignore kbroker/tests/unit/test_packaging.py
+
+.PHONY: portable portable-short
+portable: build  ## the core without Linux's own system calls, as on macOS, through unit, compat and FRAMES=… of fuzzing
+	$(PY) .ci/portable.py
+	$(PORTABLE_PYTEST) kbroker/tests bench/campaigns bench/test_picture.py -n $(JOBS)
+	$(PORTABLE) bench.campaigns.fuzz --frames $(or $(FRAMES),40000) --seed 1
+	$(PORTABLE_PYTEST) compat_tests --ignore compat_tests/spark -n $(WORKERS)
+
+portable-short: build  ## the part of it that `make test` runs: network, log files, start and stop, a little fuzzing
+	$(PY) .ci/portable.py
+	$(PORTABLE_PYTEST) kbroker/tests/unit/net kbroker/tests/unit/core kbroker/tests/unit/test_broker.py kbroker/tests/unit/log/test_reopening.py kbroker/tests/unit/log/test_append_and_read.py -n $(JOBS)
+	$(PORTABLE) bench.campaigns.fuzz --frames 4000 --seed 1
 
 crash: build     ## CYCLES=… of kill -9 under acks=all load, reopened and judged (SEED=…)
 	$(PY) -m bench.campaigns.crash --cycles $(or $(CYCLES),200) $(if $(SEED),--seed $(SEED))
