@@ -121,7 +121,7 @@ embedding: build ## BROKERS=… in one process, then COMBINATIONS=… of hosts t
 PORTABLE = cd build/portable && .venv/bin/python -m
 PORTABLE_PYTEST = $(PORTABLE) pytest -p no:cacheprovider --ignore kbroker/tests/test_tidy.py --ignore kbroker/tests/unit/test_packaging.py
 
-.PHONY: portable portable-short
+.PHONY: portable portable-short macos
 portable: build  ## the core without Linux's own system calls, as on macOS, through unit, compat and FRAMES=… of fuzzing
 	$(PY) .ci/portable.py
 	$(PORTABLE_PYTEST) kbroker/tests bench/campaigns bench/test_picture.py -n $(JOBS)
@@ -132,6 +132,10 @@ portable-short: build  ## the part of it that `make test` runs: network, log fil
 	$(PY) .ci/portable.py
 	$(PORTABLE_PYTEST) kbroker/tests/unit/net kbroker/tests/unit/core kbroker/tests/unit/test_broker.py kbroker/tests/unit/log/test_reopening.py kbroker/tests/unit/log/test_append_and_read.py -n $(JOBS)
 	$(PORTABLE) bench.campaigns.fuzz --frames 4000 --seed 1
+
+macos: build     ## every C file of the core compiled against macOS's headers, and its Python checked by mypy for macOS
+	$(PY) .ci/macos.py
+	$(PY) -m mypy --platform darwin kbroker
 
 crash: build     ## CYCLES=… of kill -9 under acks=all load, reopened and judged (SEED=…)
 	$(PY) -m bench.campaigns.crash --cycles $(or $(CYCLES),200) $(if $(SEED),--seed $(SEED))

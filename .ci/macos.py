@@ -1,0 +1,83 @@
+"""Compiles every C file of the core for macOS, arm64 and x86_64, with zig's C compiler, which bundles Apple's headers.
+
+    python .ci/macos.py
+
+Nothing is linked and nothing runs: the check finds calls, constants and struct fields that macOS does not have, and a
+layout that Python code assumes and macOS does not use. Python.h is this machine's, configured for Linux. Its pyconfig.h
+defines _POSIX_C_SOURCE, which hides Apple's extensions. CPython's pyconfig.h on macOS also defines _DARWIN_C_SOURCE,
+which shows them, and so does this script. Nothing else of pyconfig.h had to change: all three systems are LP64.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CORE = Path("kbroker/_core")
+WORK = ROOT / "build" / "macos"
+TARGETS = ("aarch64-macos", "x86_64-macos")
+FLAGS = ("-std=gnu11", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function", "-Wno-unreachable-code", "-Werror")
+
+# kbroker/storage/log_dir.py packs a struct flock by hand.
+LAYOUTS = """
+#include <fcntl.h>
+#include <stddef.h>
+_Static_assert(sizeof(struct flock) == 24 && offsetof(struct flock, l_start) == 0 &&
+               offsetof(struct flock, l_len) == 8 && offsetof(struct flock, l_pid) == 16 &&
+               offsetof(struct flock, l_type) == 20 && offsetof(struct flock, l_whence) == 22,
+               "struct flock is not packed as qqihh");
+"""
+
+
+def compiler() -> Path:
+    """Return an interpreter that has ziglang, in an environment of its own."""
+    python = WORK / "tools" / "bin" / "python"
+    if not (WORK / "tools" / ".ready").exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(WORK / "tools")], check=True)
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "ziglang"], check=True)
+        (WORK / "tools" / ".ready").touch()
+    return python
+
+
+def failure(python: Path, target: str, source: Path) -> str:
+    """Compile one file; return the compiler's messages, or an empty string if it compiles."""
+    output = WORK / target / ("-".join(source.with_suffix(".o").parts))
+    answer = subprocess.run(
+        [
+            *(str(python), "-m", "ziglang", "cc", "-target", target, "-c", "-O0", "-o", str(output)),
+            *("-D_DARWIN_C_SOURCE=1", "-I.", f"-I{sysconfig.get_path('include')}", *FLAGS, str(source)),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return answer.stderr if answer.returncode else ""
+
+
+def main() -> None:
+    python = compiler()
+    (WORK / "layouts.c").write_text(LAYOUTS)
+    layouts = (WORK / "layouts.c").relative_to(ROOT)
+    sources = sorted(path.relative_to(ROOT) for path in (ROOT / CORE).rglob("*.c"))
+    if not sources:
+        sys.exit("no C files: run `make build` first")
+    for target in TARGETS:
+        (WORK / target).mkdir(exist_ok=True)
+        check = partial(failure, python, target)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            failures = [messages for messages in pool.map(check, [layouts, *sources]) if messages]
+        if failures:
+            sys.exit(f"{target}: {len(failures)} of {len(sources)} C files do not compile\n" + "\n".join(failures))
+        print(f"{target}: {len(sources)} C files compile", flush=True)
+
+
+if __name__ == "__main__":
+    main()
