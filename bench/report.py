@@ -36,7 +36,7 @@ Written by `make race`, last for commit {commit} at {at} on {cores} cores of {cp
   minutes with the same works.
 - **Memory is settled** before each turn (`bench/settle.py`): the free memory is in the page cache, as on any machine
   that has been up for a while. Else a virtual machine fetches each page from its host, at four times the cost of the
-  work.
+  work: see [fresh memory](#fresh-memory).
 - **The system's settings are left alone.** Where its congestion control is bbr, Apache Kafka's replies are paced even
   on loopback; kbroker and the native clients choose reno there.
 - **CPU** is the broker process's own CPU clock. Clients saturate before the brokers do: read CPU per message before
@@ -173,6 +173,10 @@ Medians of {rounds} rounds, interleaved, Apache Kafka 4.3.1 warmed for {warm:g} 
   the first write. Before each turn `bench/fresh.py` allocates and holds the free pages that the machine has already, so
   the broker writes into fresh ones. **µs to touch a page** is what the last 64 MiB of that cost: under 1 where the
   machine has the page already, 2 to 20 where it is fresh. It depends on the host and changes from minute to minute.
+- **What the fresh page costs** is the kernel's allocation of page cache inside `write`: CPU per GB divided by the pages
+  of a GB is about the cost of touching a page. Both brokers pay it; kbroker's own buffers are reused and stay settled.
+  While one network thread is full, the relief thread allocates pages on a second core
+  ([ADR 0015](adr/0015-a-relief-thread-for-large-requests.md)).
 """
 SECTIONS = {"groups": GROUPS_SECTION, "transactions": TRANSACTIONS_SECTION, "fresh": FRESH_SECTION}
 
