@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from kbroker._core.clock import BrokerClock
-from kbroker._core.core import IS_PORTABLE_BUILD
 from kbroker._core.log.open_files import FileBudget
 from kbroker._core.log.partition_log import DamagedLogError, LogError, PartitionLog
 from kbroker._core.record.records import Record, build_batch, iterate
@@ -404,14 +403,11 @@ def fill_ten_mebibytes(log: PartitionLog) -> None:
         assert log.append(build_batch([Record(value=bytes(1 << 20))])).error == 0
 
 
-reserves_blocks = pytest.mark.skipif(IS_PORTABLE_BUILD, reason="blocks are reserved by Linux's fallocate")
-
-
 def reserved_bytes(path: Path) -> int:
     return path.stat().st_blocks * 512 - path.stat().st_size
 
 
-@reserves_blocks
+@pytest.mark.linux_calls  # fallocate
 def test_a_segment_that_fills_has_room_ahead_and_gives_it_back(open_log: OpenLog, tmp_path: Path) -> None:
     log = open_log(FILLING)
     fill_ten_mebibytes(log)
@@ -425,7 +421,7 @@ def test_a_segment_that_fills_has_room_ahead_and_gives_it_back(open_log: OpenLog
     assert all(reserved_bytes(path) <= 65536 for path in files(tmp_path, ".log"))
 
 
-@reserves_blocks
+@pytest.mark.linux_calls  # fallocate
 def test_room_left_ahead_by_a_killed_broker_is_given_back(open_log: OpenLog, tmp_path: Path) -> None:
     log = open_log(FILLING)
     fill_ten_mebibytes(log)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker._core.core import IS_PORTABLE_BUILD, Core
+from kbroker._core.core import Core
 from kbroker._core.log.partition_log import PartitionLog
 from kbroker._core.partitions import PartitionHandle
 from kbroker._core.record.records import Record, build_batch, iterate
@@ -331,7 +331,7 @@ def evict(path: Path) -> bool:
     return False
 
 
-@pytest.mark.skipif(IS_PORTABLE_BUILD, reason="only Linux says what the page cache holds")
+@pytest.mark.linux_calls  # cachestat
 def test_cold_slices_are_read_by_another_thread(house: House, tmp_path: Path) -> None:
     data = DataHouse(house, PartitionLog.open(tmp_path / "t-0", house.clock, {}))
     producer = house.connect(data.port)
