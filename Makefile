@@ -128,10 +128,11 @@ portable: build  ## the core without Linux's own system calls, as on macOS, thro
 	$(PORTABLE) bench.campaigns.fuzz --frames $(or $(FRAMES),40000) --seed 1
 	$(PORTABLE_PYTEST) compat_tests --ignore compat_tests/spark -n $(WORKERS)
 
-portable-short: build  ## the part of it that `make test` runs: network, log files, start and stop, a little fuzzing
+portable-short: build  ## the part of it that `make test` runs: network, log files, real clients, fuzzing, macOS's headers
 	$(PY) .ci/portable.py
-	$(PORTABLE_PYTEST) kbroker/tests/unit/net kbroker/tests/unit/core kbroker/tests/unit/test_broker.py kbroker/tests/unit/log/test_reopening.py kbroker/tests/unit/log/test_append_and_read.py -n $(JOBS)
-	$(PORTABLE) bench.campaigns.fuzz --frames 4000 --seed 1
+	$(PORTABLE_PYTEST) $(addprefix kbroker/tests/,unit/net unit/core unit/log/test_reopening.py unit/log/test_append_and_read.py integration/test_clients.py) -n $(JOBS)
+	$(PORTABLE) bench.campaigns.fuzz --first-round 1 --frames 4000 --seed 1
+	$(PY) .ci/macos.py --quick
 
 macos: build     ## every C file of the core compiled against macOS's headers, and its Python checked by mypy for macOS
 	$(PY) .ci/macos.py

@@ -1,15 +1,18 @@
 """Compiles every C file of the core for macOS, arm64 and x86_64, with zig's C compiler, which bundles Apple's headers.
 
-    python .ci/macos.py
+    python .ci/macos.py [--quick]
 
 Nothing is linked and nothing runs: the check finds calls, constants and struct fields that macOS does not have, and a
 layout that Python code assumes and macOS does not use. Python.h is this machine's, configured for Linux. Its pyconfig.h
 defines _POSIX_C_SOURCE, which hides Apple's extensions. CPython's pyconfig.h on macOS also defines _DARWIN_C_SOURCE,
 which shows them, and so does this script. Nothing else of pyconfig.h had to change: all three systems are LP64.
+
+--quick compiles only the files that use the system calls of kbroker/_core/c/platform.h.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -17,6 +20,9 @@ import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+
+from dist import environment
+from portable import platform_modules
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = Path("kbroker/_core")
@@ -33,17 +39,6 @@ _Static_assert(sizeof(struct flock) == 24 && offsetof(struct flock, l_start) == 
                offsetof(struct flock, l_type) == 20 && offsetof(struct flock, l_whence) == 22,
                "struct flock is not packed as qqihh");
 """
-
-
-def compiler() -> Path:
-    """Return an interpreter that has ziglang, in an environment of its own."""
-    python = WORK / "tools" / "bin" / "python"
-    if not (WORK / "tools" / ".ready").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(WORK / "tools")], check=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "ziglang"], check=True)
-        (WORK / "tools" / ".ready").touch()
-    return python
 
 
 def failure(python: Path, target: str, source: Path) -> str:
@@ -63,10 +58,14 @@ def failure(python: Path, target: str, source: Path) -> str:
 
 
 def main() -> None:
-    python = compiler()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="only the files that use platform.h")
+    found = platform_modules(ROOT) if parser.parse_args().quick else (ROOT / CORE).rglob("*.c")
+    sources = sorted(path.relative_to(ROOT) for path in found)
+    python = environment(sys.executable, "{}.{}".format(*sys.version_info[:2]))
+    WORK.mkdir(parents=True, exist_ok=True)
     (WORK / "layouts.c").write_text(LAYOUTS)
     layouts = (WORK / "layouts.c").relative_to(ROOT)
-    sources = sorted(path.relative_to(ROOT) for path in (ROOT / CORE).rglob("*.c"))
     if not sources:
         sys.exit("no C files: run `make build` first")
     for target in TARGETS:

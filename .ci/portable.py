@@ -33,16 +33,16 @@ def copy_tree() -> None:
     shutil.copy2(ROOT / "build" / "recipe.txt", TREE / "build")  # and all modules if this file changes
 
 
-def platform_modules() -> list[Path]:
+def platform_modules(root: Path) -> list[Path]:
     """Return the C files that include platform.h, directly or through a header beside it."""
-    headers = [path for path in (TREE / CORE / "c").glob("*.h") if '"kbroker/_core/c/platform.h"' in path.read_text()]
+    headers = [path for path in (root / CORE / "c").glob("*.h") if '"kbroker/_core/c/platform.h"' in path.read_text()]
     names = [f'"{CORE}/c/{header.name}"' for header in (*headers, Path("platform.h"))]
-    sources = [path for path in (TREE / CORE).rglob("*.c") if path.parent != TREE / CORE / "c"]
+    sources = [path for path in (root / CORE).rglob("*.c") if path.parent != root / CORE / "c"]
     return [source for source in sources if any(name in source.read_text() for name in names)]
 
 
 def compile_core() -> None:
-    modules = platform_modules()
+    modules = platform_modules(TREE)
     if not modules:
         sys.exit("no C file includes platform.h: run `make build` first")
     for source in modules:
