@@ -12,6 +12,7 @@ import atexit
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import RLock, Thread
 from types import TracebackType
@@ -178,9 +179,8 @@ class Broker:
             if self._own_log:
                 self.log = BrokerLog()
             self._make_temporary()
-            self._control = control_thread(
-                self._make_server, beside=reap if self._temporary is not None else None, clean_up=self._leave_nothing
-            )
+            beside = None if self._temporary is None else partial(reap, self._temporary.path.parent)
+            self._control = control_thread(self._make_server, beside=beside, clean_up=self._leave_nothing)
         except BaseException:
             self._leave_nothing()
             raise

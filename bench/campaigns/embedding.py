@@ -111,10 +111,6 @@ def host(plan: dict[str, object]) -> None:
         os.kill(os.getpid(), getattr(signal, end))
 
 
-def temporary_directories() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("kbroker-*"))
-
-
 def combination(seed: int) -> int:
     """Runs one host and judges what it left. Returns how many records were acknowledged; RuntimeError with the plan."""
     draw = random.Random(seed)
@@ -197,6 +193,18 @@ def many(count: int) -> None:
         raise SystemExit("something is left behind by each broker")
 
 
+def combinations(count: int, seed: int) -> None:
+    """SystemExit if a temporary directory is left; combination() raises what else went wrong."""
+    began, records = time.monotonic(), 0
+    print(f"{count} combinations, seed {seed}", flush=True)
+    for number in range(count):
+        records += combination(seed * 100_000 + number)
+    left = os.listdir(tempfile.gettempdir())
+    if left:
+        raise SystemExit(f"temporary directories are left: {sorted(left)}")
+    print(f"{records} records acknowledged, none lost; nothing hung, nothing left; {time.monotonic() - began:.0f} s")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--brokers", type=int, default=0)
@@ -210,17 +218,10 @@ def main() -> None:
     if arguments.brokers:
         many(arguments.brokers)
     if arguments.combinations:
-        before, began = temporary_directories(), time.monotonic()
-        print(f"{arguments.combinations} combinations, seed {arguments.seed}", flush=True)
-        records = 0
-        for number in range(arguments.combinations):
-            records += combination(arguments.seed * 100_000 + number)
-        left = temporary_directories() - before
-        if left:
-            raise SystemExit(f"temporary directories are left: {sorted(map(str, left))}")
-        print(
-            f"{records} records acknowledged, none lost; nothing hung, nothing left; {time.monotonic() - began:.0f} s"
-        )
+        with tempfile.TemporaryDirectory(prefix="embedding-") as place:
+            # A directory of the campaign's own: brokers of other programs come and go in the system's.
+            os.environ["TMPDIR"] = tempfile.tempdir = place
+            combinations(arguments.combinations, arguments.seed)
 
 
 if __name__ == "__main__":

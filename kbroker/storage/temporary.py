@@ -71,10 +71,10 @@ def make_temporary(path: Path) -> TemporaryDirectory:
         return TemporaryDirectory(new_name())
 
 
-def reap(parent: Path | None = None) -> list[Path]:
-    """Removes the temporary directories of this user's dead brokers and returns them. Never raises."""
+def reap(parent: Path) -> list[Path]:
+    """Removes the temporary directories of this user's dead brokers in `parent` and returns them. Never raises."""
     reaped = []
-    with contextlib.suppress(OSError), os.scandir(parent or tempfile.gettempdir()) as entries:
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX) and _is_ours(entry) and _remove_if_dead(Path(entry.path)):
                 reaped.append(Path(entry.path))
