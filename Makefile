@@ -119,7 +119,7 @@ embedding: build ## BROKERS=… in one process, then COMBINATIONS=… of hosts t
 
 # Tests that read the checkout itself (its git index, its packages) say nothing about the core and are left out.
 PORTABLE = cd build/portable && .venv/bin/python -m
-PORTABLE_PYTEST = $(PORTABLE) pytest -p no:cacheprovider --ignore kbroker/tests/test_tidy.py --ignore kbroker/tests/unit/test_packaging.py
+PORTABLE_PYTEST = $(PORTABLE) pytest -p no:cacheprovider --ignore kbroker/tests/test_tidy.py --ignore kbroker/tests/unit/test_packaging.py --ignore compat_tests/test_dockerfile.py
 
 .PHONY: portable portable-short macos
 portable: build  ## the core without Linux's own system calls, as on macOS, through unit, compat and FRAMES=… of fuzzing
