@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -43,7 +43,10 @@ def free_port() -> int:
 
 def on_free_ports(values: dict[str, str]) -> tuple[dict[str, str], dict[str, int]]:
     """Return the variables with each port replaced by a free one, and the free port for each of them."""
-    ports = {port: free_port() for port in re.findall(r"(?<=:)\d+", values["KAFKA_LISTENERS"])}
+    wanted = re.findall(r"(?<=:)\d+", values["KAFKA_LISTENERS"])
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in wanted]
+        ports = dict(zip(wanted, (one.getsockname()[1] for one in sockets), strict=True))
     text = {key: re.sub(r"(?<=:)\d+\b", lambda found: str(ports[found[0]]), value) for key, value in values.items()}
     return text, ports
 

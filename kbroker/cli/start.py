@@ -84,8 +84,8 @@ def command(  # noqa: PLR0917 - click names them
     log = BrokerLog(log_format, log_level)
     for event, fields in warnings:
         log.warning(event, **fields)
-    broker = Broker.from_config(config, log=log, on_failure=_stop_this_process)
     stop_signal = StopSignal(log)
+    broker = Broker.from_config(config, log=log, on_failure=stop_signal.received.set)
     try:
         broker.start()
     except StartError as problem:
@@ -116,7 +116,7 @@ class StopSignal:
 
     def __init__(self, log: BrokerLog) -> None:
         self.started = Event()  # set by the main thread
-        self.received = Event()
+        self.received = Event()  # a signal, or a failure that the broker cannot go on with
         self._log = log
         Thread(target=self._wait, name="kbroker-signals", daemon=True).start()
 
@@ -132,7 +132,3 @@ class StopSignal:
 def _malloc_is_set() -> bool:
     """Whoever started us has set it up by the environment, and knows best."""
     return any(name.startswith("MALLOC_") for name in os.environ) or "malloc" in os.environ.get("GLIBC_TUNABLES", "")
-
-
-def _stop_this_process() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)  # to the process: every thread blocks it but the one that waits

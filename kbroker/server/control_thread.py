@@ -60,11 +60,12 @@ class ControlThread:
         """Returns when clients can connect; False if stop() was called meanwhile. Raises why the start failed."""
         try:
             self._thread.start()
-            self._wait(self._started)
         except RuntimeError:  # the system has no more threads
             self._clean_up()
             raise
-        except BaseException:  # Ctrl-C, and the thread runs
+        try:
+            self._wait(self._started)
+        except BaseException:  # Ctrl-C
             self.stop()
             raise
         if self._failure is not None:

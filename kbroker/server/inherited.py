@@ -59,7 +59,8 @@ def _is_served(descriptor: int, ports: Collection[int]) -> bool:
         if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
             copy = socket.socket(fileno=descriptor)
             try:
-                return copy.family in (socket.AF_INET, socket.AF_INET6) and copy.getsockname()[1] in ports
+                is_tcp = copy.family in (socket.AF_INET, socket.AF_INET6) and copy.type == socket.SOCK_STREAM
+                return is_tcp and copy.getsockname()[1] in ports
             finally:
                 copy.detach()
     return False

@@ -491,10 +491,10 @@ class LogDirs:
     def release(self) -> None:
         """Gives the directories up as they are; without a marker the next start checks what may be torn."""
         self.remover.stop()
-        for home in self.dirs:
+        released, self.dirs = self.dirs, []  # first: a child forked meanwhile must not close a number that is used anew
+        for home in released:
             if home.lock >= 0:
                 unlock(home.lock)  # the file stays: removing it could let two that wait for it both in
-        self.dirs = []
 
     def _home_of(self, key: Key, directory_id: bytes | None, new: bool) -> LogDir:
         """Where it lies, whatever the cluster was told; else, if it is new, where somebody wants it or fewest are.

@@ -52,7 +52,7 @@ class TemporaryDirectory:
         """Removes the directory and all in it. Calling it twice, or in a forked child, does nothing."""
         if self.marker < 0 or self._pid != os.getpid():
             return
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove(self.path)
         self._let_go()
 
     def _let_go(self) -> None:
@@ -96,9 +96,15 @@ def _remove_if_dead(path: Path) -> bool:
         return False
     try:
         fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
     except OSError:  # locked: its broker lives
         return False
     finally:
         os.close(marker)
     return not path.exists()
+
+
+def _remove(path: Path) -> None:
+    """Removes the marker last: if the process dies before, the next broker finds it and removes the rest."""
+    shutil.rmtree(path / DATA, ignore_errors=True)
+    shutil.rmtree(path, ignore_errors=True)

@@ -61,7 +61,11 @@ def test_forty_brokers_one_after_the_other_hold_threads_descriptors_and_memory_f
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 15)"])
-def test_the_directory_of_a_process_that_died_is_reaped_by_the_next_broker(end: str) -> None:
+def test_the_directory_of_a_process_that_died_is_reaped_by_the_next_broker(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # no broker of another test looks there
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     program = f"import os, kbroker; b = kbroker.Broker().start(); print(b.data_dir, flush=True); {end}"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     left = Path(ran.stdout.strip()).parent

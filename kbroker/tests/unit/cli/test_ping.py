@@ -1,5 +1,6 @@
 """`kbroker ping`: exit code 0 and a sentence if a broker answers, 1 and a reason if none does."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -20,7 +21,8 @@ def broker() -> Iterator[Broker]:
 
 
 def ping(*arguments: str, env: dict[str, str] | None = None) -> Result:
-    return CliRunner().invoke(main, ["ping", *arguments], env={"KAFKA_LISTENERS": None, **(env or {})})
+    unset = {name: None for name in os.environ if name.startswith("KAFKA_")}
+    return CliRunner().invoke(main, ["ping", *arguments], env={**unset, **(env or {})})
 
 
 def impostor(reply: bytes) -> int:
