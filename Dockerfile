@@ -1,4 +1,4 @@
-# The image of a broker: `docker build -t kbroker .`, then docs/compose.yaml or `docker run -p 9092:9092 kbroker`.
+# The image of a broker: `docker build -t kbroker .`, then docs/compose.yaml or `docker run -p 127.0.0.1:9092:9092 kbroker`.
 # compat_tests/test_dockerfile.py runs these steps where no container daemon answers.
 ARG PYTHON=3.13
 

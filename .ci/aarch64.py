@@ -146,9 +146,9 @@ def main() -> None:
     version: str = options.python
     tag = "cp" + version.replace(".", "")
     found = interpreter(version)
-    (wheel,) = DIST.glob(f"kbroker-*-{tag}-*_aarch64.whl")
     if found is None or shutil.which("apt-get") is None or not KEYRING.exists():
         raise SystemExit(f"needs CPython {version} with headers, apt-get and {KEYRING}")
+    (wheel,) = DIST.glob(f"kbroker-*-{tag}-*_aarch64.whl")
     host = environment(found, version)
     qemu = unpacked("trixie", "amd64", WORK / "qemu", "qemu-user") / "usr" / "bin" / "qemu-aarch64"
     root = unpacked(SUITES[version], "arm64", WORK / f"root-{version}", f"python{version}", *LIBRARIES)
