@@ -19,6 +19,7 @@ from kbroker.listeners import Listener, advertised_of, parse_listeners, parse_pr
 
 __all__ = [
     "NOT_CHANGED",
+    "SYNONYM_FAMILIES",
     "Config",
     "ConfigEntry",
     "ConfigError",
@@ -38,13 +39,13 @@ CLEANER_THREAD_BYTES = 1 << 20  # less of a dedupe buffer a thread, Kafka says, 
 WORKED_OUT_MAX = 64  # answers about topics that are kept, a few KiB each
 
 # A unit conversion chain: the first that is set wins, and each of them names the others among its synonyms.
-_SYNONYM_FAMILIES = (
+SYNONYM_FAMILIES = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 )
-_FAMILY_OF = {name: family for family in _SYNONYM_FAMILIES for name in family}
+_FAMILY_OF = {name: family for family in SYNONYM_FAMILIES for name in family}
 
 
 class Source(IntEnum):

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from kbroker.config import Config, ConfigError, read_properties, table
+from kbroker.config import SYNONYM_FAMILIES, Config, ConfigError, read_properties, table
 from kbroker.config_table import closest_setting
 from kbroker.environment import Environment, read_environment
 
+# Settings of which only the first that is set counts.
+RANKED = (*SYNONYM_FAMILIES, ("log.dirs", "log.dir"))
 # Prefixes of settings that other products read from the same file.
 VENDORS = {
     "confluent.": "a setting of Confluent Platform; remove it",
@@ -96,7 +98,20 @@ def _merge(layers: list[_Layer]) -> tuple[dict[str, str], list[str]]:
             if given.get(name, text) != text:
                 overridden.append(f"{name} ({layer.source} over {source_of[name]})")
             given[name], source_of[name] = text, layer.source
-    return given, overridden
+    return given, overridden + _outranked(layers, source_of)
+
+
+def _outranked(layers: list[_Layer], source_of: Mapping[str, str]) -> list[str]:
+    """Returns a line per setting that a later source gives in vain: an earlier one gives a setting of higher rank."""
+    order = [layer.source for layer in layers]
+    lines = []
+    for family in RANKED:
+        given = [name for name in family if name in source_of]
+        for name in given[1:]:
+            counts, source = given[0], source_of[given[0]]
+            if order.index(source_of[name]) > order.index(source):
+                lines.append(f"{name} of {source_of[name]} ({counts} of {source} counts)")
+    return lines
 
 
 def _hint(name: str, written: str) -> str:

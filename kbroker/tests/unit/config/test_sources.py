@@ -59,6 +59,23 @@ def test_a_later_source_wins_and_different_values_are_named(tmp_path: Path) -> N
     ]
 
 
+def test_a_setting_that_one_of_an_earlier_source_outranks_is_named(tmp_path: Path) -> None:
+    file = properties(tmp_path, "log.dirs=/a\nlog.retention.ms=1000\nlog.retention.hours=7\n")
+    config, warnings = gather(file=file, variables={"KAFKA_LOG_DIR": "/b"}, pairs=["log.retention.minutes=9"])
+    assert config.log_dirs == [Path("/a")]
+    assert [tuple(one) for one in warnings] == [
+        (
+            "settings overridden",
+            {
+                "settings": [
+                    "log.retention.minutes of --config (log.retention.ms of server.properties counts)",
+                    "log.dir of environment (log.dirs of server.properties counts)",
+                ]
+            },
+        )
+    ]
+
+
 def test_variables_name_settings_by_the_rule_of_the_image() -> None:
     assert setting_of("KAFKA_NUM_PARTITIONS") == "num.partitions"
     assert setting_of("KAFKA_A__B_C___D") == "a_b.c-d"
