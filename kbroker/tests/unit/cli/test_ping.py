@@ -61,9 +61,10 @@ def test_without_an_address_the_listener_of_the_environment_is_asked(broker: Bro
 
 
 def test_a_port_without_a_broker_is_exit_code_1_with_the_reason() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    result = ping("--bootstrap-server", f"127.0.0.1:{port}")
+    with socket.socket() as bound:  # and not listening: connections are refused, nobody else can take the port
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        result = ping("--bootstrap-server", f"127.0.0.1:{port}")
     assert result.exit_code == 1
     assert result.output == f"kbroker: No broker answers at 127.0.0.1:{port}: Connection refused.\n"
 

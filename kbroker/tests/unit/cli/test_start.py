@@ -1,12 +1,14 @@
 """`kbroker start` as a process: one line when ready, signals, exit codes, sentences."""
 
 import os
+import random
 import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -187,6 +189,8 @@ def test_a_port_above_65535_is_named_with_its_range(run: Run) -> None:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    """Returns a port that nothing listens on, from below the ports that the system hands out by itself."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
