@@ -12,7 +12,7 @@ import encodings.idna  # noqa: F401 - getaddrinfo needs both: imported here, no 
 import os
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 from kbroker._core.core import never_free
@@ -50,6 +50,7 @@ class ControlThread:
         self._pid = os.getpid()
         self._failure: BaseException | None = None  # of the start or of the stop
         self._stop_asked = False
+        self._begun = Lock()  # taken by the thread as it begins, or by a stop before that; never released
         self._started = Event()  # or failed to
         self._ended = Event()
         self._wake = asyncio.Event()
@@ -60,12 +61,8 @@ class ControlThread:
         """Returns when clients can connect; False if stop() was called meanwhile. Raises why the start failed."""
         try:
             self._thread.start()
-        except RuntimeError:  # the system has no more threads
-            self._clean_up()
-            raise
-        try:
             self._wait(self._started)
-        except BaseException:  # Ctrl-C
+        except BaseException:  # Ctrl-C, or the system has no more threads
             self.stop()
             raise
         if self._failure is not None:
@@ -78,13 +75,11 @@ class ControlThread:
 
         Ctrl-C does not shorten a stop: KeyboardInterrupt is raised when it is over. A second one is raised at once.
         """
-        self._stop_asked = True
-        if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: the stop is almost over
-                self._loop.call_soon_threadsafe(self._wake.set)
         try:
+            self._ask_to_stop()
             self._join()
         except BaseException:
+            self._ask_to_stop()
             self._join()
             raise
         if self._failure is not None:
@@ -100,9 +95,21 @@ class ControlThread:
         """For a forked child: keeps everything of this run for ever. Threads are gone, mutexes may be locked."""
         never_free(self)
 
+    def _ask_to_stop(self) -> None:
+        self._stop_asked = True
+        if self._begun.acquire(blocking=False):  # before the thread, which will do nothing
+            try:
+                self._clean_up()
+            finally:
+                self._started.set()
+                self._ended.set()
+        elif self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: the stop is almost over
+                self._loop.call_soon_threadsafe(self._wake.set)
+
     def _join(self) -> None:
         self._wait(self._ended)
-        if self._pid == os.getpid():
+        if self._pid == os.getpid() and self._thread.is_alive():
             self._thread.join()
 
     def _wait(self, event: Event) -> None:
@@ -111,6 +118,8 @@ class ControlThread:
             pass
 
     def _run(self) -> None:
+        if not self._begun.acquire(blocking=False):
+            return
         try:
             with ExitStack() as undo:
                 undo.callback(self._clean_up)

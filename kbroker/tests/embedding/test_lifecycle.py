@@ -15,6 +15,7 @@ import pytest
 import kbroker
 from kbroker.pool import Pool
 from kbroker.server.broker_server import BrokerServer
+from kbroker.server.control_thread import ControlThread
 from kbroker.tests.embedding.child import answers, serve_round
 
 
@@ -53,6 +54,42 @@ def test_ctrl_c_during_a_start_or_stop_is_raised_when_the_broker_has_stopped(
             assert moment == "stop"
     finally:
         signal.signal(signal.SIGINT, inherited)
+    assert_stopped(broker)
+
+
+def test_ctrl_c_before_the_control_thread_begins_leaves_a_broker_that_can_be_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(_: ControlThread) -> bool:
+        raise KeyboardInterrupt
+
+    broker = kbroker.Broker()
+    with monkeypatch.context() as patch:
+        patch.setattr(ControlThread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            broker.start()
+    broker.stop()
+    assert_stopped(broker)
+    with broker:
+        serve_round(broker)
+
+
+@pytest.mark.parametrize("thread_exists", [False, True])
+def test_an_interrupted_start_of_the_control_thread_leaves_nothing(
+    thread_exists: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        if thread_exists or thread.name != "kbroker-control":
+            start(thread)
+        if thread.name == "kbroker-control":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    broker = kbroker.Broker()
+    with pytest.raises(KeyboardInterrupt):
+        broker.start()
     assert_stopped(broker)
 
 
