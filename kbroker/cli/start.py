@@ -59,8 +59,8 @@ def command(  # noqa: PLR0917 - click names them
     """
     if port is not None and listeners:
         raise click.UsageError("--port and --listeners exclude each other.")
-    # Blocked before the imports and before any thread exists: every thread inherits the mask, so that only the thread
-    # of StopSignal receives these signals.
+    # Blocked before the imports and before the broker's threads exist: they inherit the mask, so that no system call of
+    # theirs is interrupted. The thread of StopSignal unblocks the signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     from kbroker._core.allocator import keep_little
     from kbroker.broker import Broker, StartError
@@ -118,15 +118,27 @@ class StopSignal:
         self.started = Event()  # set by the main thread
         self.received = Event()  # a signal, or a failure that the broker cannot go on with
         self._log = log
+        self._arrivals, arrived = os.pipe()
+        os.set_blocking(arrived, False)
+        # A thread that a debugger or a profiler has started before may receive the signal instead of ours: whichever
+        # thread it is, the interpreter's handler writes a byte into the pipe.
+        signal.set_wakeup_fd(arrived, warn_on_full_buffer=False)
+        for one in STOPPING:
+            signal.signal(one, _do_nothing)
         Thread(target=self._wait, name="kbroker-signals", daemon=True).start()
 
     def _wait(self) -> None:
-        signal.sigwait(STOPPING)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+        os.read(self._arrivals, 1)
         if not self.started.wait(START_GRACE_S):
             self._log.close(timeout_s=1.0)
             click.echo("kbroker: The start was interrupted; the next start begins with recovery.", err=True)
             os._exit(1)
         self.received.set()
+
+
+def _do_nothing(_number: int, _frame: object) -> None:
+    """Stands for the default action, which would end the process."""
 
 
 def _malloc_is_set() -> bool:

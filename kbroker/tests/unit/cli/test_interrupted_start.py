@@ -1,4 +1,4 @@
-"""Ctrl-C before a broker is ready, and a second one while it stops: the process ends soon, without a traceback."""
+"""Signals before a broker is ready, in a host with threads of its own, and twice: when and how the process ends."""
 
 import re
 import signal
@@ -38,6 +38,23 @@ def open(*arguments, **options):
     threading.Event().wait()
 LogDirs.open = open
 start.START_GRACE_S = 0.05
+sys.argv[0] = "kbroker"
+"""
+
+THREAD_OF_A_DEBUGGER = """
+import sys, threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+sys.argv[0] = "kbroker"
+"""
+
+WAIT_BEFORE_THE_STOP = """
+import sys
+from kbroker.broker import Broker
+def stop(broker, stop=Broker.stop):
+    print("stopping", flush=True)
+    sys.stdin.readline()
+    stop(broker)
+Broker.stop = stop
 sys.argv[0] = "kbroker"
 """
 
@@ -106,3 +123,37 @@ def test_a_second_ctrl_c_ends_a_stop_that_takes_long(tmp_path: Path) -> None:
             assert process.wait(timeout=10) == -signal.SIGINT
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_a_clean_stop_also_beside_threads_that_existed_before(sign: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", THREAD_OF_A_DEBUGGER + CONSOLE_SCRIPT, "start", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--data-dir", str(tmp_path / "data")], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("kbroker is ready")
+            process.send_signal(sign)
+            assert process.wait(timeout=10) == 0
+        finally:
+            process.kill()
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_second_sigterm_does_not_cut_the_stop_short(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WAIT_BEFORE_THE_STOP + CONSOLE_SCRIPT, "start", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--data-dir", str(tmp_path / "data")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("kbroker is ready")
+            process.terminate()
+            assert process.stdout.readline() == "stopping\n"
+            process.terminate()
+            process.communicate("go on\n", timeout=10)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
