@@ -40,7 +40,7 @@ def values(bootstrap_servers: str, topic: str, count: int) -> list[str]:
 
 def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     """Temporary directories below `tmp_path`/tmp, so that a test sees what is left."""
-    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").mkdir(exist_ok=True)
     return {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": str(ROOT), **more}
 
 
@@ -247,4 +247,7 @@ def test_that_runs_in_the_worker_that_replaces_it(broker):
 def test_workers_of_xdist_have_a_broker_each_and_one_per_test_and_a_crashed_one_is_reaped(tmp_path: Path) -> None:
     ran = run_pytest(tmp_path, XDIST_CONFTEST, XDIST_TESTS, "-n", "2")
     assert "1 failed, 7 passed" in ran.stdout, ran.stdout + ran.stderr
+    # The crash may come after the last start of a broker in that run: one more start removes what it left.
+    next_broker = [sys.executable, "-c", "import kbroker; kbroker.Broker().start().stop()"]
+    subprocess.run(next_broker, env=environment(tmp_path), timeout=PATIENCE_S, check=True)
     assert_nothing_left(tmp_path)
